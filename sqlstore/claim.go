@@ -1,0 +1,75 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/recado-dev/recado/state"
+	"github.com/recado-dev/recado/store"
+)
+
+// markLag is how far a mark stays behind the clock: a row's turn is its enqueue's time, and its transaction may commit
+// a little later than others.
+const markLag = 5 * time.Second
+
+// Claim takes due rows: see [store.Store]. It is one statement in one short transaction. Where the reply to its COMMIT
+// is lost, the rows are read back by their token; rows that it closed are then not reported.
+func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	if err := p.Validate(); err != nil {
+		return store.Claim{}, err
+	}
+	p.Lease = p.Lease.Truncate(time.Microsecond)
+	var (
+		token = newToken()
+		now   = s.now()
+		rows  []store.Message
+	)
+	err := s.inTx(ctx, "claim", func(tx *sql.Tx) (err error) {
+		rows, err = s.dialect.claim(ctx, tx, s.sql, now, p, token)
+		return err
+	})
+	if errors.Is(err, errCommit) {
+		var found *sql.Rows
+		if found, err = s.db.QueryContext(ctx, s.sql.readBack, p.Channel, tokenText(token), p.Limit); err == nil {
+			rows, err = scanMessages(found, false)
+		}
+		err = s.fail("claim", err)
+	}
+	if err != nil {
+		return store.Claim{}, err
+	}
+	return sortClaim(rows, p), nil
+}
+
+// markID is the id half of a mark as a parameter: no id lies before all ids.
+func markID(m store.Mark) string {
+	return cmp.Or(m.ID, "00000000-0000-0000-0000-000000000000")
+}
+
+// sortClaim parts the closed rows from the claimed ones and puts these in order: no engine promises one.
+func sortClaim(rows []store.Message, p store.ClaimParams) store.Claim {
+	c := store.Claim{Mark: p.From}
+	for _, m := range rows {
+		c.Now = m.UpdatedAt
+		if m.State == state.Processing {
+			c.Messages = append(c.Messages, m)
+		} else {
+			c.Closed = append(c.Closed, store.Closed{ID: m.ID, Code: m.LastErrorCode})
+		}
+	}
+	slices.SortFunc(c.Messages, func(a, b store.Message) int {
+		return cmp.Or(a.Row().Turn().Compare(b.Row().Turn()), cmp.Compare(a.ID, b.ID))
+	})
+	if len(c.Messages) > 0 {
+		first := c.Messages[0]
+		c.Mark = store.Mark{Turn: first.Row().Turn(), ID: first.ID}
+		if late := c.Now.Add(-markLag); c.Mark.Turn.After(late) {
+			c.Mark = store.Mark{Turn: late}
+		}
+	}
+	return c
+}

@@ -1,0 +1,413 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recado-dev/recado/store"
+)
+
+// SQLite is SQLite 3.37 or newer, through modernc.org/sqlite or mattn/go-sqlite3. Times are integers, microseconds since
+// 1970. The clock is the application's: database and application are one process.
+//
+// Open the handle with _txlock=immediate and a busy_timeout, and in WAL mode: see [Store.Check].
+var SQLite Dialect = sqlite{}
+
+type sqlite struct{}
+
+func (sqlite) String() string         { return "sqlite" }
+func (sqlite) quote(id string) string { return `"` + id + `"` }
+func (sqlite) hasClock() bool         { return false }
+
+func (sqlite) tenantType(bool) string { return "text" }
+
+func (sqlite) time(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return store.Microsecond(t).UnixMicro()
+}
+
+func (sqlite) list(items []string) any {
+	text, err := json.Marshal(items)
+	if err != nil {
+		panic(err) // a list of strings cannot fail
+	}
+	return string(text)
+}
+
+// A plain BEGIN will do: each transaction of ours begins with its write.
+func (sqlite) txOptions() *sql.TxOptions { return nil }
+
+func (sqlite) statements() statements {
+	return expand(statements{
+		schema: []string{
+			`CREATE TABLE IF NOT EXISTS {table} (
+	id text PRIMARY KEY NOT NULL,
+	{tenant} {tenant_type} NOT NULL,
+	canal text NOT NULL,
+	destino text NOT NULL,
+	plantilla text NOT NULL,
+	datos text NOT NULL DEFAULT '{}' CHECK (json_valid(datos)),
+	clave_idempotencia text NOT NULL,
+	estado text NOT NULL DEFAULT {pendiente} CHECK (estado IN ({states})),
+	intentos integer NOT NULL DEFAULT 0,
+	max_intentos integer NOT NULL DEFAULT 5,
+	programado_para integer NOT NULL DEFAULT {default_now},
+	proximo_intento_en integer,
+	bloqueado_hasta integer,
+	ultimo_error_categoria text,
+	ultimo_error_codigo text,
+	id_externo text,
+	enviado_en integer,
+	creado_en integer NOT NULL DEFAULT {default_now},
+	actualizado_en integer NOT NULL DEFAULT {default_now},
+	reclamo text,
+	cabeceras text,
+	dudas integer NOT NULL DEFAULT 0,
+	vence_en integer,
+	turno integer GENERATED ALWAYS AS (CASE WHEN estado IN ({live}) THEN max(programado_para, coalesce(proximo_intento_en, programado_para)) END) STORED,
+	terminado integer GENERATED ALWAYS AS (CASE WHEN estado IN ({terminal}) THEN actualizado_en END) STORED
+) STRICT`,
+			`CREATE UNIQUE INDEX IF NOT EXISTS {schema}{key_index} ON {local_table} ({tenant}, clave_idempotencia)`,
+			`CREATE INDEX IF NOT EXISTS {schema}{turn_index} ON {local_table} (canal, turno, id) WHERE turno IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS {schema}{end_index} ON {local_table} (terminado, id) WHERE terminado IS NOT NULL`,
+		},
+
+		insert: `
+INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
+	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
+VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, {now}), ?11, ?12, {now}, {now})
+ON CONFLICT ({tenant}, clave_idempotencia) DO NOTHING
+RETURNING id`,
+
+		insertMany: `
+INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
+	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'), json_extract(value, '$[6]'), json_extract(value, '$[7]'),
+	coalesce(json_extract(value, '$[8]'), {now}), json_extract(value, '$[9]'), json_extract(value, '$[10]'), {now}, {now}
+FROM json_each(?2) WHERE true
+ON CONFLICT ({tenant}, clave_idempotencia) DO NOTHING
+RETURNING id`,
+
+		find: `
+SELECT id, canal, destino, plantilla, datos FROM {table} WHERE {tenant} = ?1 AND clave_idempotencia = ?2`,
+
+		findMany: `
+SELECT o.id, o.{tenant}, o.clave_idempotencia, o.canal, o.destino, o.plantilla, o.datos
+FROM json_each(?1) AS d
+JOIN {table} AS o ON o.{tenant} = json_extract(d.value, '$[1]') AND o.clave_idempotencia = json_extract(d.value, '$[6]')`,
+
+		claim: `
+UPDATE {table} AS o SET
+	estado = CASE WHEN {closed} THEN {fallido} ELSE {procesando} END,
+	intentos = o.intentos + CASE WHEN {at_end} THEN 0 ELSE 1 END,
+	bloqueado_hasta = CASE WHEN {closed} THEN NULL ELSE {now} + ?6 END,
+	reclamo = CASE WHEN {closed} THEN NULL ELSE ?7 END,
+	ultimo_error_categoria = CASE WHEN {closed} THEN {red} ELSE o.ultimo_error_categoria END,
+	ultimo_error_codigo = CASE WHEN {closed} THEN {end_code} ELSE o.ultimo_error_codigo END,
+	actualizado_en = {now}
+WHERE o.id IN (SELECT id FROM ({due}))
+RETURNING {columns}`,
+
+		// What a claim with ReturnExhausted is about to hand out to be closed, read in the claim's own transaction.
+		lock:    `DELETE FROM {table} WHERE false`,
+		closing: `SELECT o.id, {end_code} FROM ({due}) AS o WHERE {at_end}`,
+
+		readBack: `
+SELECT {columns} FROM {table}
+WHERE canal = ?1 AND turno IS NOT NULL AND estado = {procesando} AND reclamo = ?2
+ORDER BY turno, id LIMIT ?3`,
+
+		settle: `
+UPDATE {table} SET
+	estado = ?5,
+	intentos = intentos - ?6,
+	proximo_intento_en = CASE WHEN ?7 < 0 THEN proximo_intento_en ELSE {now} + ?7 END,
+	bloqueado_hasta = NULL,
+	ultimo_error_categoria = CASE WHEN ?8 THEN ultimo_error_categoria ELSE nullif(?9, '') END,
+	ultimo_error_codigo = CASE WHEN ?8 THEN ultimo_error_codigo ELSE nullif(?10, '') END,
+	id_externo = CASE WHEN ?5 = {enviado} THEN nullif(?11, '') ELSE id_externo END,
+	enviado_en = CASE WHEN ?5 = {enviado} THEN {now} ELSE enviado_en END,
+	dudas = min(dudas + ?12, 32767),
+	actualizado_en = {now}
+WHERE id = ?2 AND reclamo = ?3 AND estado = {procesando} AND bloqueado_hasta = ?4
+RETURNING id`,
+
+		repeated: `
+SELECT id FROM {table}
+WHERE id = ?1 AND reclamo = ?2 AND estado = ?3 AND intentos = ?4 AND bloqueado_hasta IS NULL
+	AND (?5 < 0 OR proximo_intento_en = actualizado_en + ?5)
+	AND (?6 OR (coalesce(ultimo_error_categoria, '') = ?7 AND coalesce(ultimo_error_codigo, '') = ?8))
+	AND (?3 <> {enviado} OR coalesce(id_externo, '') = ?9)`,
+
+		renew: `
+UPDATE {table} SET bloqueado_hasta = ?4 + ?5, actualizado_en = {now}
+WHERE id = ?2 AND reclamo = ?3 AND estado = {procesando} AND bloqueado_hasta IN (?4, ?4 + ?5)
+RETURNING id`,
+
+		purge: `
+DELETE FROM {table} WHERE id IN (
+	SELECT id FROM {table}
+	WHERE terminado IS NOT NULL AND terminado < ?1 AND terminado >= coalesce(?2, 0)
+		AND estado IN (SELECT value FROM json_each(?3))
+	ORDER BY terminado, id
+	LIMIT ?4)
+RETURNING terminado`,
+
+		clock:    `SELECT {now}`,
+		get:      `SELECT {columns} FROM {table} WHERE id = ?1`,
+		getByKey: `SELECT {columns} FROM {table} WHERE {tenant} = ?1 AND clave_idempotencia = ?2`,
+
+		nextDue: `
+SELECT turno, {now} FROM {table} WHERE canal = ?2 AND turno IS NOT NULL AND turno > {now} ORDER BY turno LIMIT 1`,
+
+		channels: `
+WITH RECURSIVE c AS (
+	SELECT min(canal) AS canal FROM {table} WHERE turno IS NOT NULL
+	UNION ALL
+	SELECT (SELECT min(t.canal) FROM {table} AS t WHERE t.turno IS NOT NULL AND t.canal > c.canal) FROM c WHERE c.canal IS NOT NULL
+)
+SELECT canal FROM c WHERE canal IS NOT NULL`,
+
+		oldestDue: `
+SELECT turno FROM {table}
+WHERE canal = ?2 AND turno IS NOT NULL AND turno <= {now}
+	AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})
+ORDER BY turno, id LIMIT 1`,
+
+		liveCounts: `
+SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM {table} WHERE canal = ?1 AND turno IS NOT NULL LIMIT ?2)
+GROUP BY canal, estado`,
+
+		endedCounts: `
+SELECT canal, estado, count(*) FROM (
+	SELECT canal, estado FROM {table} WHERE terminado IS NOT NULL AND terminado >= ?1 ORDER BY terminado DESC LIMIT ?2)
+GROUP BY canal, estado`,
+
+		requeue: `
+UPDATE {table} SET estado = {pendiente}, intentos = 0, programado_para = {now}, proximo_intento_en = {now},
+	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
+WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ({requeueable})
+RETURNING id`,
+
+		cancel: `
+UPDATE {table} SET estado = {descartado}, ultimo_error_categoria = {rechazado}, ultimo_error_codigo = {cancelado},
+	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
+WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ({cancellable})
+RETURNING id`,
+
+		unknown: `
+SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
+	},
+		"{closed}", "({at_end} AND NOT ?8)",
+		"{due}", `
+	SELECT * FROM {table}
+	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= {now}
+		AND (turno, id) > (coalesce(?3, 0), ?4)
+		AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})
+	ORDER BY turno, id
+	LIMIT ?5`,
+		"{end_code}", endCode,
+		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
+		"{now}", "?1",
+		"{default_now}", "(CAST((julianday('now') - 2440587.5) * 86400000000 AS integer))",
+	)
+}
+
+func (d sqlite) insertMany(ctx context.Context, tx store.Tx, q statements, now any, rows []newRow) (map[string]bool, error) {
+	result, err := tx.QueryContext(ctx, q.insertMany, now, d.rows(rows))
+	if err != nil {
+		return nil, err
+	}
+	return set(scanStrings(result))
+}
+
+func (d sqlite) findMany(ctx context.Context, tx store.Tx, q statements, rows []newRow) (*sql.Rows, error) {
+	return tx.QueryContext(ctx, q.findMany, d.rows(rows))
+}
+
+// rows is an array of arrays as JSON, since SQLite has no array parameters.
+func (d sqlite) rows(rows []newRow) string {
+	table := make([][]any, len(rows))
+	for i, r := range rows {
+		table[i] = r.args(d)
+	}
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(table); err != nil {
+		panic(err) // texts, integers and NULL cannot fail
+	}
+	return text.String()
+}
+
+func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
+	args := []any{now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit, p.Lease.Microseconds(), tokenText(t), p.ReturnExhausted}
+	codes := map[string]string{}
+	if p.ReturnExhausted {
+		// A transaction that reads before it writes may find the database changed under it, so write nothing first.
+		if _, err := tx.ExecContext(ctx, q.lock); err != nil {
+			return nil, err
+		}
+		rows, err := tx.QueryContext(ctx, q.closing, args[:5]...)
+		if err != nil {
+			return nil, err
+		}
+		err = each(rows, func(scan func(...any) error) error {
+			var id, code string
+			err := scan(&id, &code)
+			codes[id] = code
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	rows, err := tx.QueryContext(ctx, q.claim, args...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := scanMessages(rows, false)
+	for i := range all {
+		all[i].Closing = codes[all[i].ID]
+	}
+	return all, err
+}
+
+func (d sqlite) settle(ctx context.Context, tx *sql.Tx, q statements, now any, group []store.Settlement) ([]bool, error) {
+	return eachOf(ctx, tx, q.settle, group, func(s store.Settlement) []any {
+		w := writeOf(s)
+		return []any{
+			now, s.ID, tokenText(s.Token), d.time(s.LeasedUntil), string(s.To), w.refund, w.wait, s.KeepsError(),
+			s.Category, s.Code, s.ExternalID, w.doubt,
+		}
+	})
+}
+
+func (sqlite) repeated(ctx context.Context, tx *sql.Tx, q statements, group []store.Settlement) ([]bool, error) {
+	return eachOf(ctx, tx, q.repeated, group, func(s store.Settlement) []any {
+		w := writeOf(s)
+		return []any{s.ID, tokenText(s.Token), string(s.To), w.attempts, w.wait, s.KeepsError(), s.Category, s.Code, s.ExternalID}
+	})
+}
+
+func (d sqlite) renew(ctx context.Context, tx *sql.Tx, q statements, now any, fences []store.Fence, by time.Duration) ([]bool, error) {
+	return eachOf(ctx, tx, q.renew, fences, func(f store.Fence) []any {
+		return []any{now, f.ID, tokenText(f.Token), d.time(f.LeasedUntil), by.Microseconds()}
+	})
+}
+
+// eachOf runs a statement once per item and reports for which it gave a row. In SQLite a statement is a function call,
+// so there is nothing to gain from batching.
+func eachOf[T any](ctx context.Context, tx *sql.Tx, query string, items []T, args func(T) []any) ([]bool, error) {
+	hit := make([]bool, len(items))
+	for i, item := range items {
+		rows, err := tx.QueryContext(ctx, query, args(item)...)
+		if err != nil {
+			return nil, err
+		}
+		ids, err := scanStrings(rows)
+		if err != nil {
+			return nil, err
+		}
+		hit[i] = len(ids) > 0
+	}
+	return hit, nil
+}
+
+// lockSchema has nothing to do: SQLite has one writer at a time.
+func (sqlite) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+
+func (sqlite) inspect(ctx context.Context, q querier, n names) (catalog, error) {
+	var c catalog
+	schema := cmp.Or(n.plainSchema, "main")
+	rows, err := q.QueryContext(ctx, `
+SELECT name, lower(type), "notnull", hidden = 3 FROM pragma_table_xinfo(?1, ?2)`, n.plainTable, schema)
+	if err != nil {
+		return c, err
+	}
+	if c.columns, err = scanColumns(rows); err != nil {
+		return c, err
+	}
+	rows, err = q.QueryContext(ctx, `
+SELECT l.name, l."unique", l.partial, 1, '',
+	(SELECT group_concat(coalesce(name, ''), ',') FROM (SELECT name FROM pragma_index_info(l.name, ?2) ORDER BY seqno))
+FROM pragma_index_list(?1, ?2) AS l ORDER BY l.name`, n.plainTable, schema)
+	if err != nil {
+		return c, err
+	}
+	if c.indexes, err = scanIndexes(rows); err != nil {
+		return c, err
+	}
+	master := "main.sqlite_master"
+	if n.schema != "" {
+		master = n.schema + "sqlite_master"
+	}
+	rows, err = q.QueryContext(ctx, `SELECT sql FROM `+master+` WHERE type = 'table' AND name = ?1 AND sql LIKE '%CHECK%'`, n.plainTable)
+	if err != nil {
+		return c, err
+	}
+	c.checks, err = scanStrings(rows)
+	return c, err
+}
+
+func (sqlite) settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error) {
+	var version, journal, file string
+	var major, minor, busy, synchronous int
+	for _, q := range []struct {
+		sql  string
+		dest any
+	}{
+		{`SELECT sqlite_version()`, &version},
+		{`PRAGMA journal_mode`, &journal},
+		{`PRAGMA busy_timeout`, &busy},
+		{`PRAGMA synchronous`, &synchronous},
+		{`SELECT coalesce(max(file), '') FROM pragma_database_list WHERE name = 'main'`, &file},
+	} {
+		if err := db.QueryRowContext(ctx, q.sql).Scan(q.dest); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil || major < 3 || major == 3 && minor < 37 {
+		problems = append(problems, "SQLite 3.37 or newer is needed, this is "+version)
+	}
+	if file == "" && db.Stats().MaxOpenConnections != 1 {
+		problems = append(problems, "an in-memory database is another one on each connection: call SetMaxOpenConns(1), or use a file")
+	}
+	if busy == 0 {
+		problems = append(problems, "busy_timeout is 0, so that concurrent writers fail: open the handle with busy_timeout=5000")
+	}
+	if file != "" && journal != "wal" {
+		advice = append(advice, "journal_mode is "+journal+": with WAL readers do not wait for writers")
+	}
+	if synchronous == 0 {
+		advice = append(advice, "synchronous is OFF: after a crash of the machine the database may be corrupt")
+	}
+	if synchronous == 1 && journal == "wal" {
+		advice = append(advice, "synchronous is NORMAL: after a loss of power the last committed messages may be gone")
+	}
+	immediate, err := beginsImmediate(ctx, db)
+	if err == nil && !immediate {
+		problems = append(problems, "transactions begin deferred, so that one which reads first may fail with SQLITE_BUSY: open the handle with _txlock=immediate")
+	}
+	return problems, advice, err
+}
+
+// beginsImmediate finds out whether a plain BEGIN of this handle takes the write lock: a checkpoint is refused in a
+// transaction that has begun to read or write, and harmless otherwise.
+func beginsImmediate(ctx context.Context, db *sql.DB) (bool, error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback() //nolint:errcheck // there is nothing to lose in it
+	var busy, log, done int
+	err = tx.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &log, &done)
+	return err != nil, ctx.Err()
+}

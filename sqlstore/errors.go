@@ -1,0 +1,88 @@
+package sqlstore
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/recado-dev/recado/store"
+)
+
+// fail wraps a database error so that its text is safe to print. Errors of this library pass as they are.
+func (s *Store) fail(op string, err error) error {
+	var known *store.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known), errors.Is(err, store.ErrInvalidOptions), errors.Is(err, store.ErrTxRequired):
+		return err
+	}
+	code := s.errorCode(err)
+	return &store.Error{Op: op, Code: code, Refused: refused(code), Err: err}
+}
+
+// errorCode finds the code that the database gave: an SQLSTATE, or SQLITE_ and the name or number. No driver is
+// imported for it, so it goes by what their error types offer.
+func (s *Store) errorCode(err error) string {
+	if s.code != nil {
+		if code := s.code(err); code != "" {
+			return code
+		}
+	}
+	if e := (interface{ SQLState() string })(nil); errors.As(err, &e) { // lib/pq, pgx
+		return e.SQLState()
+	}
+	if e := (interface{ Code() int })(nil); errors.As(err, &e) { // modernc.org/sqlite
+		return sqliteCode(int64(e.Code()))
+	}
+	for ; err != nil; err = errors.Unwrap(err) { // mattn/go-sqlite3 has only a field
+		if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
+			if code := v.FieldByName("Code"); code.IsValid() && code.CanInt() {
+				return sqliteCode(code.Int())
+			}
+		}
+	}
+	return ""
+}
+
+// sqliteCode names a result code of SQLite, an extended one by its primary code.
+func sqliteCode(code int64) string {
+	primary := code & 0xff
+	if name, ok := sqliteCodes[primary]; ok {
+		return "SQLITE_" + name
+	}
+	return fmt.Sprintf("SQLITE_%d", primary)
+}
+
+// From https://www.sqlite.org/rescode.html.
+var sqliteCodes = map[int64]string{
+	1: "ERROR", 3: "PERM", 5: "BUSY", 6: "LOCKED", 8: "READONLY", 9: "INTERRUPT", 10: "IOERR", 11: "CORRUPT", 13: "FULL",
+	14: "CANTOPEN", 17: "SCHEMA", 18: "TOOBIG", 19: "CONSTRAINT", 20: "MISMATCH", 21: "MISUSE", 25: "RANGE", 26: "NOTADB",
+}
+
+// repeatable codes ask for the transaction to be run again.
+func repeatable(code string) bool {
+	switch code {
+	case "40001", "40P01", "SQLITE_BUSY", "SQLITE_LOCKED":
+		return true
+	}
+	return false
+}
+
+// refused codes say that the same statement will fail again: bad data, constraints, syntax and permissions, program
+// limits, an error raised by a trigger.
+func refused(code string) bool {
+	switch code {
+	case "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE", "SQLITE_MISUSE":
+		return true
+	}
+	if len(code) == 5 {
+		for _, class := range []string{"0A", "22", "23", "42", "54", "P0"} {
+			if strings.HasPrefix(code, class) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,111 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recado-dev/recado/state"
+	"github.com/recado-dev/recado/store"
+)
+
+// dbTime reads a time of any engine: timestamps as they are, integers as microseconds since 1970, NULL as the zero
+// time.
+type dbTime struct{ t *time.Time }
+
+func (d dbTime) Scan(v any) error {
+	switch v := v.(type) {
+	case nil:
+		*d.t = time.Time{}
+	case time.Time:
+		*d.t = v.UTC()
+	case int64:
+		*d.t = time.UnixMicro(v).UTC()
+	default:
+		return fmt.Errorf("cannot read a time from %T", v)
+	}
+	return nil
+}
+
+// each calls f for every row, and closes rows.
+func each(rows *sql.Rows, f func(scan func(...any) error) error) (err error) {
+	defer func() {
+		if cerr := rows.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	for rows.Next() {
+		if err := f(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// scanMessages reads rows of {columns}, with a last column for Message.Closing where the statement has one, and closes
+// them.
+func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err error) {
+	err = each(rows, func(scan func(...any) error) error {
+		var m store.Message
+		var st string
+		var data, headers []byte
+		var token, category, code, externalID, closing sql.NullString
+		dest := []any{
+			&m.ID, &m.TenantID, &m.Channel, &m.Destination, &m.Template, &data, &m.IdempotencyKey, &st,
+			&m.Attempts, &m.MaxAttempts, dbTime{&m.ScheduledAt}, dbTime{&m.NextAttemptAt}, dbTime{&m.LeasedUntil}, &token,
+			dbTime{&m.ExpiresAt}, &category, &code, &m.Doubts, &externalID, dbTime{&m.SentAt}, dbTime{&m.CreatedAt},
+			dbTime{&m.UpdatedAt}, &headers, &closing,
+		}
+		if !withClosing {
+			dest = dest[:len(dest)-1]
+		}
+		if err := scan(dest...); err != nil {
+			return err
+		}
+		// A state that is not ours is shown as it is: no claim hands such a row out.
+		m.State = state.State(st)
+		m.Data = data
+		m.LastErrorCategory, m.LastErrorCode, m.ExternalID, m.Closing = category.String, code.String, externalID.String, closing.String
+		if id, err := uuid.Parse(token.String); err == nil {
+			m.Token = store.Token(id)
+		}
+		if headers != nil && json.Unmarshal(headers, &m.Headers) != nil {
+			m.Headers = nil // a foreign writer's; nothing of ours depends on them
+		}
+		all = append(all, m)
+		return nil
+	})
+	return all, err
+}
+
+// scanStrings reads one text column, and closes rows.
+func scanStrings(rows *sql.Rows) (all []string, err error) {
+	err = each(rows, func(scan func(...any) error) error {
+		var s string
+		if err := scan(&s); err != nil {
+			return err
+		}
+		all = append(all, s)
+		return nil
+	})
+	return all, err
+}
+
+// tokenText is how a token is stored; the zero Token is NULL.
+func tokenText(t store.Token) any {
+	if t == (store.Token{}) {
+		return nil
+	}
+	return uuid.UUID(t).String()
+}
+
+// null stores "" as NULL.
+func null(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

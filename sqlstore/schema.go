@@ -1,0 +1,184 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Schema returns the DDL of the table and its indexes for any names, each statement ended by a semicolon: for people who
+// apply it with a tool of their own. It is what [Store.Migrate] runs. A senseless Config is an [store.InvalidError].
+func Schema(d Dialect, cfg Config) (string, error) {
+	n, _, err := cfg.resolve(d)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(render(d, n).schema, ";\n\n") + ";\n", nil
+}
+
+// Migrate creates the table and its indexes where they do not exist. Any number of processes may call it at once, and it
+// changes nothing that exists. A table of that name with other columns is a [SchemaError].
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.inTx(ctx, "migrate", func(tx *sql.Tx) error {
+		if err := s.dialect.lockSchema(ctx, tx, s.names); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, s.sql.schema[0]); err != nil {
+			return err
+		}
+		c, err := s.dialect.inspect(ctx, tx, s.names)
+		if err != nil {
+			return err
+		}
+		if problems := c.compareColumns(s.sql.schema[0], s.names); len(problems) > 0 {
+			return &SchemaError{Problems: problems}
+		}
+		for _, index := range s.sql.schema[1:] {
+			if _, err := tx.ExecContext(ctx, index); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// SchemaError says what about the database is not as the store needs it. It holds names and settings, no data.
+type SchemaError struct {
+	Problems []string // each a sentence with its remedy
+}
+
+func (e *SchemaError) Error() string {
+	return "outbox: the database is not as it should be: " + strings.Join(e.Problems, "; ")
+}
+
+// Check compares the database with what the store needs: columns, indexes, the engine's version and settings. What
+// breaks the promise, or the store, is a [SchemaError] that names every problem; what merely costs speed or durability
+// is returned as advice, in sentences. Other errors mean that it could not look.
+func (s *Store) Check(ctx context.Context) (advice []string, err error) {
+	c, err := s.dialect.inspect(ctx, s.db, s.names)
+	if err != nil {
+		return nil, s.fail("check", err)
+	}
+	if len(c.columns) == 0 {
+		return nil, &SchemaError{Problems: []string{fmt.Sprintf("table %s does not exist: run Migrate, or apply Schema", s.names.table)}}
+	}
+	problems := c.compareColumns(s.sql.schema[0], s.names)
+	missing, slow := c.compareIndexes(s.names)
+	problems = append(problems, missing...)
+	advice = append(advice, slow...)
+	settingProblems, settingAdvice, err := s.dialect.settings(ctx, s.db)
+	if err != nil {
+		return nil, s.fail("check", err)
+	}
+	problems, advice = append(problems, settingProblems...), append(advice, settingAdvice...)
+	if !slices.ContainsFunc(c.checks, func(def string) bool { return strings.Contains(def, "estado") }) {
+		var unknown int
+		if err := s.db.QueryRowContext(ctx, s.sql.unknown).Scan(&unknown); err != nil {
+			return nil, s.fail("check", err)
+		}
+		advice = append(advice, fmt.Sprintf("no CHECK constraint lists the states; rows in an unknown state, which no worker ever takes: %d (counted up to 1000)", unknown))
+	}
+	if len(problems) > 0 {
+		return advice, &SchemaError{Problems: problems}
+	}
+	return advice, nil
+}
+
+// catalog is what a database says of the table.
+type catalog struct {
+	columns map[string]column
+	indexes []index
+	checks  []string // definitions
+}
+
+type column struct {
+	kind      string
+	notNull   bool
+	generated bool
+}
+
+type index struct {
+	name                   string
+	unique, partial, valid bool
+	predicate              string
+	columns                []string
+}
+
+// querier is a *sql.DB or a *sql.Tx.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func scanColumns(rows *sql.Rows) (map[string]column, error) {
+	all := map[string]column{}
+	err := each(rows, func(scan func(...any) error) error {
+		var name string
+		var c column
+		err := scan(&name, &c.kind, &c.notNull, &c.generated)
+		all[name] = c
+		return err
+	})
+	return all, err
+}
+
+func scanIndexes(rows *sql.Rows) (all []index, err error) {
+	err = each(rows, func(scan func(...any) error) error {
+		var i index
+		var cols string
+		err := scan(&i.name, &i.unique, &i.partial, &i.valid, &i.predicate, &cols)
+		i.columns = strings.Split(cols, ",")
+		all = append(all, i)
+		return err
+	})
+	return all, err
+}
+
+// ddlColumn finds the columns in our own CREATE TABLE.
+var ddlColumn = regexp.MustCompile(`(?m)^\t"?(\w+)"? (\w+)(.*)$`)
+
+// compareColumns holds the table against our own DDL. Columns of the application's own are fine.
+func (c catalog) compareColumns(ddl string, n names) (problems []string) {
+	for _, want := range ddlColumn.FindAllStringSubmatch(ddl, -1) {
+		name, kind := want[1], want[2]
+		have, ok := c.columns[name]
+		switch generated := strings.Contains(want[3], "GENERATED"); {
+		case !ok:
+			problems = append(problems, fmt.Sprintf("table %s has no column %s (%s)", n.table, name, kind))
+		case have.kind != kind:
+			problems = append(problems, fmt.Sprintf("column %s of table %s is of type %s, not %s", name, n.table, have.kind, kind))
+		case have.generated != generated:
+			problems = append(problems, fmt.Sprintf("column %s of table %s must be a stored generated column", name, n.table))
+		}
+	}
+	return problems
+}
+
+// compareIndexes looks for the three indexes by what they hold, whatever they are called.
+func (c catalog) compareIndexes(n names) (problems, advice []string) {
+	has := func(unique bool, columns ...string) bool {
+		return slices.ContainsFunc(c.indexes, func(i index) bool {
+			return i.valid && (i.unique || !unique) && !(unique && i.partial) && slices.Equal(i.columns, columns)
+		})
+	}
+	if !has(true, n.plainTenant, "clave_idempotencia") {
+		problems = append(problems, fmt.Sprintf("table %s has no unique index on (%s, clave_idempotencia): messages could be enqueued twice", n.table, n.plainTenant))
+	}
+	if !has(false, "canal", "turno", "id") {
+		problems = append(problems, fmt.Sprintf("table %s has no index on (canal, turno, id): every claim would sort the whole backlog", n.table))
+	}
+	if !has(false, "terminado", "id") {
+		advice = append(advice, fmt.Sprintf("table %s has no index on (terminado, id): purges and operators' lists read the whole table", n.table))
+	}
+	for _, i := range c.indexes {
+		for _, hot := range []string{"estado", "intentos", "bloqueado_hasta", "reclamo", "actualizado_en"} {
+			if slices.Contains(i.columns, hot) || strings.Contains(i.predicate, hot) {
+				advice = append(advice, fmt.Sprintf("index %s holds %s, which changes at every claim: claims cannot be heap-only updates", i.name, hot))
+				break
+			}
+		}
+	}
+	return problems, advice
+}

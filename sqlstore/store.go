@@ -1,0 +1,202 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recado-dev/recado/state"
+	"github.com/recado-dev/recado/store"
+)
+
+// Config says what the table is called and what it accepts. The zero Config is the reference's table: outbox, with an
+// organizacion_id of type uuid.
+type Config struct {
+	Table        string // default "outbox"
+	Schema       string // the table's schema (SQLite: database); default: whatever the connection resolves
+	TenantColumn string // default "organizacion_id"
+	TextTenant   bool   // the tenant column is text; otherwise uuid
+
+	DefaultTenant string   // the tenant of messages that name none, for applications that have only one
+	Channels      []string // accepted by Enqueue; default: correo, whatsapp
+	MaxPayload    int      // bytes of a message's data as JSON; default 256 KiB, at most 16 MiB
+
+	// NewID makes the ids of new messages, as UUID texts. Default: UUIDv7, which keeps new rows together in the indexes.
+	NewID func() string
+
+	// Clock, when set, replaces the database's clock everywhere: for tests. SQLite has no clock worth the name, so there
+	// the default is time.Now.
+	Clock func() time.Time
+
+	// ErrorCode names a driver error's code where this package does not find it itself: "" for unknown. It knows drivers
+	// whose errors have SQLState() string (lib/pq, pgx), Code() int (modernc) or an integer Code (mattn).
+	ErrorCode func(error) string
+}
+
+const maxMaxPayload = 16 << 20
+
+// Store is an outbox table. It is safe for concurrent use and has no state of its own besides an optional prepared
+// statement.
+type Store struct {
+	db      *sql.DB
+	dialect Dialect
+	sql     statements // rendered
+	names   names
+	rules   store.Rules
+	newID   func() string
+	clock   func() time.Time // nil: the database's
+	code    func(error) string
+	insert  atomic.Pointer[sql.Stmt] // see Prepare
+}
+
+var (
+	_ store.Store         = (*Store)(nil)
+	_ store.Enqueuer      = (*Store)(nil)
+	_ store.TxSettler     = (*Store)(nil)
+	_ store.Renewer       = (*Store)(nil)
+	_ store.DueTimer      = (*Store)(nil)
+	_ store.ChannelLister = (*Store)(nil)
+	_ store.Operator      = (*Store)(nil)
+)
+
+// New returns the store of one table. It runs no SQL: see [Store.Migrate] and [Store.Check]. A senseless Config is an
+// [store.InvalidError].
+func New(db *sql.DB, d Dialect, cfg Config) (*Store, error) {
+	if db == nil {
+		return nil, &store.InvalidError{Field: "db", Reason: "is nil"}
+	}
+	n, rules, err := cfg.resolve(d)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, dialect: d, names: n, sql: render(d, n), rules: rules, newID: cfg.NewID, clock: cfg.Clock, code: cfg.ErrorCode}
+	if s.newID == nil {
+		s.newID = func() string { return uuid.Must(uuid.NewV7()).String() }
+	}
+	if s.clock == nil && !d.hasClock() {
+		s.clock = time.Now
+	}
+	return s, nil
+}
+
+// resolve validates a Config against everything that needs no database.
+func (cfg Config) resolve(d Dialect) (names, store.Rules, error) {
+	rules := store.Rules{
+		TextTenant: cfg.TextTenant, DefaultTenant: cfg.DefaultTenant, Channels: cfg.Channels, MaxPayload: cfg.MaxPayload,
+	}
+	if d == nil {
+		return names{}, rules, &store.InvalidError{Field: "Dialect", Reason: "is nil"}
+	}
+	if cfg.MaxPayload < 0 || cfg.MaxPayload > maxMaxPayload {
+		return names{}, rules, &store.InvalidError{Field: "Config.MaxPayload", Reason: "must be between 0 (the default) and 16 MiB"}
+	}
+	if cfg.DefaultTenant != "" {
+		tenant, err := rules.CheckTenant(cfg.DefaultTenant)
+		if err != nil {
+			return names{}, rules, fmt.Errorf("Config.DefaultTenant: %w", err)
+		}
+		rules.DefaultTenant = tenant
+	}
+	if cfg.Channels != nil && len(cfg.Channels) == 0 {
+		return names{}, rules, &store.InvalidError{Field: "Config.Channels", Reason: "is empty"}
+	}
+	for _, c := range cfg.Channels {
+		if !channelName.MatchString(c) {
+			return names{}, rules, &store.InvalidError{Field: "Config.Channels", Reason: "has a name that does not match " + channelName.String()}
+		}
+	}
+	n, err := newNames(cfg, d)
+	return n, rules, err
+}
+
+// now is what statements take as $1: the injected clock's time, or NULL for the database's own.
+func (s *Store) now() any {
+	if s.clock == nil {
+		return nil
+	}
+	return s.dialect.time(s.clock())
+}
+
+// Begin starts a transaction on the store's database, for callers that know it only as a [store.Enqueuer].
+func (s *Store) Begin(ctx context.Context) (store.Tx, error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, s.fail("begin", err)
+	}
+	return tx, nil
+}
+
+// Tries of a short transaction of ours that the engine asks to repeat.
+const (
+	maxTries   = 5
+	firstPause = 10 * time.Millisecond
+)
+
+// errCommit marks a COMMIT whose reply was lost: the transaction may have been kept.
+var errCommit = errors.New("commit outcome unknown")
+
+// inTx runs fn in a transaction of the store's own: never as a statement on the pool, which database/sql would run
+// again by itself when a connection breaks. Where the engine asks for a repetition (deadlock, serialization failure,
+// busy) it runs fn again, after a pause.
+func (s *Store) inTx(ctx context.Context, op string, fn func(*sql.Tx) error) error {
+	pause := firstPause
+	for try := 1; ; try++ {
+		err := s.tryTx(ctx, fn)
+		if err == nil {
+			return nil
+		}
+		if try == maxTries || !repeatable(s.errorCode(err)) {
+			return s.fail(op, err)
+		}
+		select {
+		case <-ctx.Done():
+			return s.fail(op, err)
+		case <-time.After(pause/2 + mathrand.N(pause)):
+		}
+		pause *= 2
+	}
+}
+
+func (s *Store) tryTx(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, s.dialect.txOptions())
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		// The transaction is lost either way, and fn's error says why.
+		_ = tx.Rollback()
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		if s.errorCode(err) == "" { // the server did not say that it rolled back
+			return errors.Join(errCommit, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// newToken draws the random half of a fence.
+func newToken() (t store.Token) {
+	_, _ = rand.Read(t[:]) // never fails: crypto/rand aborts the program instead
+	return t
+}
+
+// live renders the live states, terminal the others; see statements.
+func quoteStates(states []state.State) string {
+	list := ""
+	for i, st := range states {
+		if i > 0 {
+			list += ", "
+		}
+		list += "'" + string(st) + "'"
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/recado-dev/recado/state"
+)
+
+// InvalidError is a refused option or message: it names the field and the rule, never the content.
+type InvalidError = state.InvalidError
+
+// Programming errors, and the answer to a look-up of nothing.
+var (
+	ErrInvalidOptions = state.ErrInvalidOptions
+	ErrTxRequired     = errors.New("a transaction is required")
+	ErrNotFound       = errors.New("message not found")
+)
+
+// Error is a failure of the database. Its text is the operation and the database's code alone, since a driver's own text
+// may quote values; errors.As and errors.Is still reach the driver's error.
+type Error struct {
+	Op   string // for example "claim"
+	Code string // SQLSTATE, or the driver's own code; "" when there is none
+
+	// Refused says that the database understood the statement and will not take it, so that repeating it unchanged is
+	// of no use: a violated constraint, a bad value, a missing table or permission.
+	Refused bool
+
+	Err error
+}
+
+func (e *Error) Error() string {
+	code := e.Code
+	switch {
+	case code != "":
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		code = "deadline exceeded"
+	case errors.Is(e.Err, context.Canceled):
+		code = "canceled"
+	default:
+		code = "connection failed"
+	}
+	return "outbox: " + e.Op + ": " + code
+}
+
+// Unwrap returns the driver's error.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ErrorCode returns the code of the [Error] in err's tree, or "" when there is none.
+func ErrorCode(err error) string {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// Refused reports whether repeating what gave err is of no use: see [Error.Refused]. Invalid options and illegal
+// transitions are refused too.
+func Refused(err error) bool {
+	var (
+		dbErr      *Error
+		transition *state.TransitionError
+	)
+	if errors.As(err, &dbErr) {
+		return dbErr.Refused
+	}
+	return errors.Is(err, ErrInvalidOptions) || errors.As(err, &transition)
+}
+
+func invalid(field, reason string) error { return &InvalidError{Field: field, Reason: reason} }

@@ -67,7 +67,7 @@ func sortClaim(rows []store.Message, p store.ClaimParams) store.Claim {
 	if len(c.Messages) > 0 {
 		first := c.Messages[0]
 		c.Mark = store.Mark{Turn: first.Row().Turn(), ID: first.ID}
-		if late := c.Now.Add(-markLag); c.Mark.Turn.After(late) {
+		if late := c.Now.Add(-markLag); !c.Mark.Turn.Before(late) {
 			c.Mark = store.Mark{Turn: late}
 		}
 	}

@@ -143,6 +143,7 @@ RETURNING id`,
 SELECT id FROM {table}
 WHERE id = ?1 AND reclamo = ?2 AND estado = ?3 AND intentos = ?4 AND bloqueado_hasta IS NULL
 	AND (?5 < 0 OR proximo_intento_en = actualizado_en + ?5)
+	AND (NOT ?6 OR turno <= actualizado_en) -- given back, not put off
 	AND (?6 OR (coalesce(ultimo_error_categoria, '') = ?7 AND coalesce(ultimo_error_codigo, '') = ?8))
 	AND (?3 <> {enviado} OR coalesce(id_externo, '') = ?9)`,
 

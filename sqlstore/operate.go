@@ -119,12 +119,11 @@ func (s *Store) Stats(ctx context.Context, p store.StatsParams) ([]store.Channel
 	}
 	for _, channel := range channels {
 		c := get(channel)
-		// One row more than the cap tells that it was passed.
-		counts, total, err := s.count(ctx, s.sql.liveCounts, channel, p.Cap+1)
+		counts, total, err := s.count(ctx, s.sql.liveCounts, channel, p.Cap)
 		if err != nil {
 			return nil, err
 		}
-		c.LiveCapped = total > int64(p.Cap)
+		c.LiveCapped = total == int64(p.Cap)
 		for k, n := range counts {
 			c.Live[k.state] = n
 		}
@@ -141,7 +140,7 @@ func (s *Store) Stats(ctx context.Context, p store.StatsParams) ([]store.Channel
 			return nil, s.fail("stats", err)
 		}
 	}
-	ended, total, err := s.count(ctx, s.sql.endedCounts, s.dialect.time(store.Microsecond(p.Since)), p.Cap+1)
+	ended, total, err := s.count(ctx, s.sql.endedCounts, s.dialect.time(store.Microsecond(p.Since)), p.Cap)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +150,7 @@ func (s *Store) Stats(ctx context.Context, p store.StatsParams) ([]store.Channel
 	stats := make([]store.ChannelStats, 0, len(all))
 	for _, channel := range slices.Sorted(maps.Keys(all)) {
 		c := all[channel]
-		c.EndedCapped = total > int64(p.Cap)
+		c.EndedCapped = total == int64(p.Cap)
 		stats = append(stats, *c)
 	}
 	return stats, nil

@@ -67,7 +67,7 @@ func (s *Store) fenced(ctx context.Context, op string, group []store.Settlement,
 	verdicts := make([]store.Verdict, len(group))
 	places := make([]int, 0, len(group))
 	for _, i := range order {
-		if isUUID(group[i].ID) && group[i].Token != (store.Token{}) { // no claim gave any other fence
+		if possible(group[i].Fence) {
 			sorted, places = append(sorted, group[i]), append(places, i)
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Store) SettleTx(ctx context.Context, one store.Settlement, fn func(cont
 	if err := one.Validate(); err != nil {
 		return store.Lost, err
 	}
-	if !isUUID(one.ID) || one.Token == (store.Token{}) {
+	if !possible(one.Fence) {
 		return store.Lost, nil
 	}
 	tx, err := s.db.BeginTx(ctx, s.dialect.txOptions())
@@ -154,9 +154,10 @@ func (s *Store) Renew(ctx context.Context, fences []store.Fence, d time.Duration
 	})
 }
 
-func isUUID(s string) bool {
-	_, err := uuid.Parse(s)
-	return err == nil
+// possible reports whether some claim may have given the fence; the database would choke on others.
+func possible(f store.Fence) bool {
+	_, err := uuid.Parse(f.ID)
+	return err == nil && f.Token != (store.Token{}) && !f.LeasedUntil.IsZero()
 }
 
 // write is what a settlement does to the numbers of a row.

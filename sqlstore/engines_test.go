@@ -1,0 +1,147 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
+	_ "modernc.org/sqlite"
+
+	"github.com/recado-dev/recado/internal/dbtest"
+	"github.com/recado-dev/recado/store"
+	"github.com/recado-dev/recado/store/storetest"
+)
+
+// engine is a dialect through one driver.
+type engine struct {
+	name         string
+	dialect      Dialect
+	secondDriver bool // another engine of the list has the same dialect
+	open         func(tb testing.TB) *sql.DB
+}
+
+// engines are all that this build has; the file with mattn's driver adds one where there is cgo.
+var engines = []engine{
+	{"postgres/pq", Postgres, false, func(tb testing.TB) *sql.DB { return openDB(tb, "postgres", dbtest.Postgres(tb)) }},
+	{"postgres/pgx", Postgres, true, func(tb testing.TB) *sql.DB { return openDB(tb, "pgx", dbtest.Postgres(tb)) }},
+	{"sqlite/modernc", SQLite, false, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "sqlite", sqliteFile(tb)+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(off)")
+	}},
+}
+
+func sqliteFile(tb testing.TB) string { return "file:" + filepath.Join(tb.TempDir(), "recado.db") }
+
+func openDB(tb testing.TB, driver, dsn string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return db
+}
+
+// onEngines runs f on every engine, each with a database of its own.
+func onEngines(t *testing.T, f func(t *testing.T, e engine, db *sql.DB)) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) { f(t, e, e.open(t)) })
+	}
+}
+
+// newBox is a migrated store.
+func newBox(tb testing.TB, e engine, db *sql.DB, cfg Config) *Store {
+	tb.Helper()
+	box, err := New(db, e.dialect, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := box.Migrate(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return box
+}
+
+// put writes a whole row past all rules.
+func (s *Store) put(ctx context.Context, m store.Message) error {
+	d := s.dialect
+	headers := any(nil)
+	if m.Headers != nil {
+		text, err := json.Marshal(m.Headers)
+		if err != nil {
+			return err
+		}
+		headers = string(text)
+	}
+	names := append([]string{columns[0], s.names.tenant}, columns[1:len(columns)-2]...)
+	args := []any{
+		m.ID, m.TenantID, m.Channel, m.Destination, m.Template, string(m.Data), m.IdempotencyKey, string(m.State),
+		m.Attempts, m.MaxAttempts, d.time(m.ScheduledAt), d.time(m.NextAttemptAt), d.time(m.LeasedUntil), tokenText(m.Token),
+		d.time(m.ExpiresAt), null(m.LastErrorCategory), null(m.LastErrorCode), m.Doubts, null(m.ExternalID), d.time(m.SentAt),
+		d.time(m.CreatedAt), d.time(m.UpdatedAt), headers,
+	}
+	marks := make([]string, len(args))
+	for i := range marks {
+		if marks[i] = fmt.Sprintf("$%d", i+1); d == SQLite {
+			marks[i] = "?"
+		}
+	}
+	return s.inTx(ctx, "put", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id = %s", s.names.table, marks[0]), m.ID); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s)",
+			s.names.table, strings.Join(names, ", "), strings.Join(marks, ", ")), args...)
+		return err
+	})
+}
+
+// testClock is a clock that a test sets.
+type testClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *testClock) set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}
+
+func (c *testClock) get() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func TestConformance(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
+		for tenant, text := range map[string]bool{"uuid": false, "text": true} {
+			if text && e.secondDriver {
+				continue // the type of the tenant is the dialect's affair
+			}
+			t.Run(tenant, func(t *testing.T) {
+				var tables atomic.Int64
+				storetest.Run(t, func(t *testing.T) storetest.Fixture {
+					var clock testClock
+					box := newBox(t, e, db, Config{
+						Table: fmt.Sprintf("outbox_%s_%d", tenant, tables.Add(1)), TextTenant: text, Clock: clock.get,
+					})
+					return storetest.Fixture{Store: box, Put: box.put, Get: box.Get, SetClock: clock.set, TextTenant: text}
+				})
+			})
+		}
+	})
+}

@@ -11,11 +11,11 @@ import (
 
 // fail wraps a database error so that its text is safe to print. Errors of this library pass as they are.
 func (s *Store) fail(op string, err error) error {
-	var known *store.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &known), errors.Is(err, store.ErrInvalidOptions), errors.Is(err, store.ErrTxRequired):
+	var (
+		known  *store.Error
+		schema *SchemaError
+	)
+	if err == nil || errors.As(err, &known) || errors.As(err, &schema) {
 		return err
 	}
 	code := s.errorCode(err)

@@ -1,0 +1,188 @@
+-- schema
+CREATE TABLE IF NOT EXISTS "outbox" (
+	id text PRIMARY KEY NOT NULL,
+	"organizacion_id" text NOT NULL,
+	canal text NOT NULL,
+	destino text NOT NULL,
+	plantilla text NOT NULL,
+	datos text NOT NULL DEFAULT '{}' CHECK (json_valid(datos)),
+	clave_idempotencia text NOT NULL,
+	estado text NOT NULL DEFAULT 'pendiente' CHECK (estado IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado')),
+	intentos integer NOT NULL DEFAULT 0,
+	max_intentos integer NOT NULL DEFAULT 5,
+	programado_para integer NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS integer)),
+	proximo_intento_en integer,
+	bloqueado_hasta integer,
+	ultimo_error_categoria text,
+	ultimo_error_codigo text,
+	id_externo text,
+	enviado_en integer,
+	creado_en integer NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS integer)),
+	actualizado_en integer NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS integer)),
+	reclamo text,
+	cabeceras text,
+	dudas integer NOT NULL DEFAULT 0,
+	vence_en integer,
+	turno integer GENERATED ALWAYS AS (CASE WHEN estado IN ('pendiente', 'procesando') THEN max(programado_para, coalesce(proximo_intento_en, programado_para)) END) STORED,
+	terminado integer GENERATED ALWAYS AS (CASE WHEN estado IN ('enviado', 'fallido', 'descartado') THEN actualizado_en END) STORED
+) STRICT;
+
+-- schema
+CREATE UNIQUE INDEX IF NOT EXISTS "outbox_tenant_clave_idem_key" ON "outbox" ("organizacion_id", clave_idempotencia);
+
+-- schema
+CREATE INDEX IF NOT EXISTS "outbox_turno_idx" ON "outbox" (canal, turno, id) WHERE turno IS NOT NULL;
+
+-- schema
+CREATE INDEX IF NOT EXISTS "outbox_terminado_idx" ON "outbox" (terminado, id) WHERE terminado IS NOT NULL;
+
+-- insert
+INSERT INTO "outbox" (id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
+	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
+VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, ?1), ?11, ?12, ?1, ?1)
+ON CONFLICT ("organizacion_id", clave_idempotencia) DO NOTHING
+RETURNING id;
+
+-- insertMany
+INSERT INTO "outbox" (id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
+	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'), json_extract(value, '$[6]'), json_extract(value, '$[7]'),
+	coalesce(json_extract(value, '$[8]'), ?1), json_extract(value, '$[9]'), json_extract(value, '$[10]'), ?1, ?1
+FROM json_each(?2) WHERE true
+ON CONFLICT ("organizacion_id", clave_idempotencia) DO NOTHING
+RETURNING id;
+
+-- find
+SELECT id, canal, destino, plantilla, datos FROM "outbox" WHERE "organizacion_id" = ?1 AND clave_idempotencia = ?2;
+
+-- findMany
+SELECT o.id, o."organizacion_id", o.clave_idempotencia, o.canal, o.destino, o.plantilla, o.datos
+FROM json_each(?1) AS d
+JOIN "outbox" AS o ON o."organizacion_id" = json_extract(d.value, '$[1]') AND o.clave_idempotencia = json_extract(d.value, '$[6]');
+
+-- claim
+UPDATE "outbox" AS o SET
+	estado = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) AND NOT ?8) THEN 'fallido' ELSE 'procesando' END,
+	intentos = o.intentos + CASE WHEN (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) THEN 0 ELSE 1 END,
+	bloqueado_hasta = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) AND NOT ?8) THEN NULL ELSE ?1 + ?6 END,
+	reclamo = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) AND NOT ?8) THEN NULL ELSE ?7 END,
+	ultimo_error_categoria = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) AND NOT ?8) THEN 'red' ELSE o.ultimo_error_categoria END,
+	ultimo_error_codigo = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) AND NOT ?8) THEN CASE WHEN o.intentos >= o.max_intentos
+		THEN CASE o.estado WHEN 'procesando' THEN 'lease_agotado' ELSE 'intentos_agotados' END
+		WHEN o.vence_en <= ?1 THEN 'vencido' END ELSE o.ultimo_error_codigo END,
+	actualizado_en = ?1
+WHERE o.id IN (SELECT id FROM (
+	SELECT * FROM "outbox"
+	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
+		AND (turno, id) > (coalesce(?3, 0), ?4)
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+	ORDER BY turno, id
+	LIMIT ?5))
+RETURNING id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras;
+
+-- closing
+SELECT o.id, CASE WHEN o.intentos >= o.max_intentos
+		THEN CASE o.estado WHEN 'procesando' THEN 'lease_agotado' ELSE 'intentos_agotados' END
+		WHEN o.vence_en <= ?1 THEN 'vencido' END FROM (
+	SELECT * FROM "outbox"
+	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
+		AND (turno, id) > (coalesce(?3, 0), ?4)
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+	ORDER BY turno, id
+	LIMIT ?5) AS o WHERE (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false));
+
+-- lock
+DELETE FROM "outbox" WHERE false;
+
+-- readBack
+SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras FROM "outbox"
+WHERE canal = ?1 AND turno IS NOT NULL AND estado = 'procesando' AND reclamo = ?2
+ORDER BY turno, id LIMIT ?3;
+
+-- settle
+UPDATE "outbox" SET
+	estado = ?5,
+	intentos = intentos - ?6,
+	proximo_intento_en = CASE WHEN ?7 < 0 THEN proximo_intento_en ELSE ?1 + ?7 END,
+	bloqueado_hasta = NULL,
+	ultimo_error_categoria = CASE WHEN ?8 THEN ultimo_error_categoria ELSE nullif(?9, '') END,
+	ultimo_error_codigo = CASE WHEN ?8 THEN ultimo_error_codigo ELSE nullif(?10, '') END,
+	id_externo = CASE WHEN ?5 = 'enviado' THEN nullif(?11, '') ELSE id_externo END,
+	enviado_en = CASE WHEN ?5 = 'enviado' THEN ?1 ELSE enviado_en END,
+	dudas = min(dudas + ?12, 32767),
+	actualizado_en = ?1
+WHERE id = ?2 AND reclamo = ?3 AND estado = 'procesando' AND bloqueado_hasta = ?4
+RETURNING id;
+
+-- repeated
+SELECT id FROM "outbox"
+WHERE id = ?1 AND reclamo = ?2 AND estado = ?3 AND intentos = ?4 AND bloqueado_hasta IS NULL
+	AND (?5 < 0 OR proximo_intento_en = actualizado_en + ?5)
+	AND (NOT ?6 OR turno <= actualizado_en) -- given back, not put off
+	AND (?6 OR (coalesce(ultimo_error_categoria, '') = ?7 AND coalesce(ultimo_error_codigo, '') = ?8))
+	AND (?3 <> 'enviado' OR coalesce(id_externo, '') = ?9);
+
+-- renew
+UPDATE "outbox" SET bloqueado_hasta = ?4 + ?5, actualizado_en = ?1
+WHERE id = ?2 AND reclamo = ?3 AND estado = 'procesando' AND bloqueado_hasta IN (?4, ?4 + ?5)
+RETURNING id;
+
+-- purge
+DELETE FROM "outbox" WHERE id IN (
+	SELECT id FROM "outbox"
+	WHERE terminado IS NOT NULL AND terminado < ?1 AND terminado >= coalesce(?2, 0)
+		AND estado IN (SELECT value FROM json_each(?3))
+	ORDER BY terminado, id
+	LIMIT ?4)
+RETURNING terminado;
+
+-- clock
+SELECT ?1;
+
+-- get
+SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras FROM "outbox" WHERE id = ?1;
+
+-- getByKey
+SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras FROM "outbox" WHERE "organizacion_id" = ?1 AND clave_idempotencia = ?2;
+
+-- nextDue
+SELECT turno, ?1 FROM "outbox" WHERE canal = ?2 AND turno IS NOT NULL AND turno > ?1 ORDER BY turno LIMIT 1;
+
+-- channels
+WITH RECURSIVE c AS (
+	SELECT min(canal) AS canal FROM "outbox" WHERE turno IS NOT NULL
+	UNION ALL
+	SELECT (SELECT min(t.canal) FROM "outbox" AS t WHERE t.turno IS NOT NULL AND t.canal > c.canal) FROM c WHERE c.canal IS NOT NULL
+)
+SELECT canal FROM c WHERE canal IS NOT NULL;
+
+-- oldestDue
+SELECT turno FROM "outbox"
+WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
+	AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+ORDER BY turno, id LIMIT 1;
+
+-- liveCounts
+SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM "outbox" WHERE canal = ?1 AND turno IS NOT NULL LIMIT ?2)
+GROUP BY canal, estado;
+
+-- endedCounts
+SELECT canal, estado, count(*) FROM (
+	SELECT canal, estado FROM "outbox" WHERE terminado IS NOT NULL AND terminado >= ?1 ORDER BY terminado DESC LIMIT ?2)
+GROUP BY canal, estado;
+
+-- requeue
+UPDATE "outbox" SET estado = 'pendiente', intentos = 0, programado_para = ?1, proximo_intento_en = ?1,
+	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = ?1
+WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ('fallido', 'descartado')
+RETURNING id;
+
+-- cancel
+UPDATE "outbox" SET estado = 'descartado', ultimo_error_categoria = 'rechazado', ultimo_error_codigo = 'cancelado',
+	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = ?1
+WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ('pendiente')
+RETURNING id;
+
+-- unknown
+SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+

@@ -67,9 +67,17 @@ func (r Report) Err() error {
 // counters are the counts with the seed's names, in its order.
 func (r Report) counters() []counter {
 	return []counter{
-		{"reclamados", r.Claimed}, {"enviados", r.Sent}, {"reintentar", r.Retried}, {"fallidos", r.Failed},
-		{"descartados", r.Discarded}, {"perdidos", r.Lost}, {"liberados", r.Released}, {"aplazados", r.Deferred},
-		{"errores", r.Errors}, {"errores_reclamo", r.ClaimErrors}, {"abandonados", r.Abandoned},
+		{"reclamados", r.Claimed},
+		{"enviados", r.Sent},
+		{"reintentar", r.Retried},
+		{"fallidos", r.Failed},
+		{"descartados", r.Discarded},
+		{"perdidos", r.Lost},
+		{"liberados", r.Released},
+		{"aplazados", r.Deferred},
+		{"errores", r.Errors},
+		{"errores_reclamo", r.ClaimErrors},
+		{"abandonados", r.Abandoned},
 	}
 }
 

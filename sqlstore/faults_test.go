@@ -20,8 +20,8 @@ import (
 
 const secret = "canario-7f3a"
 
-// lost is a failure of the connection: nobody said whether the statement took effect.
-var lost = errors.New("read tcp: connection reset by peer near " + secret)
+// errLost is a failure of the connection: nobody said whether the statement took effect.
+var errLost = errors.New("read tcp: connection reset by peer near " + secret)
 
 // deadlock is a refusal that asks for a repetition, with a text as a server might send it.
 var deadlock = &pq.Error{Code: "40P01", Message: "deadlock detected " + secret, Detail: secret}
@@ -97,17 +97,17 @@ func checkError(t *testing.T, err, cause error, code string) {
 func TestClaimFaults(t *testing.T) {
 	t.Run("begin fails", func(t *testing.T) {
 		box, mock := mockStore(t)
-		mock.ExpectBegin().WillReturnError(lost)
+		mock.ExpectBegin().WillReturnError(errLost)
 		_, err := box.Claim(t.Context(), claimParams())
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 	})
 	t.Run("statement fails and is not repeated", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(lost)
+		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(errLost)
 		mock.ExpectRollback()
 		_, err := box.Claim(t.Context(), claimParams())
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 	})
 	t.Run("deadlock is repeated as a whole", func(t *testing.T) {
 		box, mock := mockStore(t)
@@ -136,10 +136,10 @@ func TestClaimFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).
-			WillReturnRows(mockRows(true, state.Processing, state.Processing).RowError(1, lost))
+			WillReturnRows(mockRows(true, state.Processing, state.Processing).RowError(1, errLost))
 		mock.ExpectRollback()
 		c, err := box.Claim(t.Context(), claimParams())
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 		if len(c.Messages) != 0 {
 			t.Error("a claim that failed handed out rows")
 		}
@@ -148,7 +148,7 @@ func TestClaimFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Processing))
-		mock.ExpectCommit().WillReturnError(lost)
+		mock.ExpectCommit().WillReturnError(errLost)
 		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnRows(mockRows(false, state.Processing))
 		c, err := box.Claim(t.Context(), claimParams())
 		if err != nil || len(c.Messages) != 1 {
@@ -159,10 +159,10 @@ func TestClaimFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
-		mock.ExpectCommit().WillReturnError(lost)
-		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnError(lost)
+		mock.ExpectCommit().WillReturnError(errLost)
+		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnError(errLost)
 		_, err := box.Claim(t.Context(), claimParams())
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 	})
 	t.Run("commit refused by the server", func(t *testing.T) {
 		box, mock := mockStore(t)
@@ -232,9 +232,9 @@ func TestSettleFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
-		mock.ExpectCommit().WillReturnError(lost)
+		mock.ExpectCommit().WillReturnError(errLost)
 		got, err := box.Settle(t.Context(), []store.Settlement{settlement(0)})
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 		if got != nil {
 			t.Error("there are verdicts beside an error")
 		}
@@ -243,18 +243,18 @@ func TestSettleFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids())
-		mock.ExpectQuery(box.sql.repeated).WithArgs(anyArgs(9)...).WillReturnError(lost)
+		mock.ExpectQuery(box.sql.repeated).WithArgs(anyArgs(9)...).WillReturnError(errLost)
 		mock.ExpectRollback()
 		_, err := box.Settle(t.Context(), []store.Settlement{settlement(0)})
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 	})
 	t.Run("SettleTx: commit fails after the work", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
-		mock.ExpectCommit().WillReturnError(lost)
+		mock.ExpectCommit().WillReturnError(errLost)
 		verdict, err := box.SettleTx(t.Context(), settlement(0), func(context.Context, store.Tx) error { return nil })
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 		if verdict != store.Lost {
 			t.Error("a settlement that failed is applied")
 		}
@@ -271,10 +271,10 @@ func TestPurgeFaults(t *testing.T) {
 	mock.ExpectQuery(box.sql.purge).WithArgs(anyArgs(4)...).WillReturnRows(ended)
 	mock.ExpectCommit()
 	mock.ExpectBegin()
-	mock.ExpectQuery(box.sql.purge).WithArgs(anyArgs(4)...).WillReturnError(lost)
+	mock.ExpectQuery(box.sql.purge).WithArgs(anyArgs(4)...).WillReturnError(errLost)
 	mock.ExpectRollback()
 	n, err := box.Purge(t.Context(), store.PurgeParams{Before: time.Now(), Batch: 3})
-	checkError(t, err, lost, "")
+	checkError(t, err, errLost, "")
 	if n != 3 {
 		t.Errorf("%d rows are reported as gone, want the 3 of the batch that was committed", n)
 	}
@@ -319,9 +319,9 @@ func TestEnqueueFaults(t *testing.T) {
 	})
 	t.Run("begin fails", func(t *testing.T) {
 		box, mock := mockStore(t)
-		mock.ExpectBegin().WillReturnError(lost)
+		mock.ExpectBegin().WillReturnError(errLost)
 		_, err := box.Begin(t.Context())
-		checkError(t, err, lost, "")
+		checkError(t, err, errLost, "")
 	})
 }
 

@@ -55,9 +55,17 @@ func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err er
 		var token, category, code, externalID, closing sql.NullString
 		dest := []any{
 			&m.ID, &m.TenantID, &m.Channel, &m.Destination, &m.Template, &data, &m.IdempotencyKey, &st,
-			&m.Attempts, &m.MaxAttempts, dbTime{&m.ScheduledAt}, dbTime{&m.NextAttemptAt}, dbTime{&m.LeasedUntil}, &token,
-			dbTime{&m.ExpiresAt}, &category, &code, &m.Doubts, &externalID, dbTime{&m.SentAt}, dbTime{&m.CreatedAt},
-			dbTime{&m.UpdatedAt}, &headers, &closing,
+			&m.Attempts, &m.MaxAttempts,
+			dbTime{&m.ScheduledAt},
+			dbTime{&m.NextAttemptAt},
+			dbTime{&m.LeasedUntil},
+			&token,
+			dbTime{&m.ExpiresAt},
+			&category, &code, &m.Doubts, &externalID,
+			dbTime{&m.SentAt},
+			dbTime{&m.CreatedAt},
+			dbTime{&m.UpdatedAt},
+			&headers, &closing,
 		}
 		if !withClosing {
 			dest = dest[:len(dest)-1]

@@ -90,6 +90,9 @@ func Resolve(r Row, age time.Duration, o Outcome, p Policy) (Transition, error) 
 	if err != nil {
 		return Transition{}, err
 	}
+	if r.State != Processing { // fallar would be legal elsewhere, but only a claimed row has an outcome
+		return Transition{}, &TransitionError{Event: t.Event, From: r.State}
+	}
 	if t.To, err = Next(r.State, t.Event); err != nil {
 		return Transition{}, err
 	}

@@ -1,0 +1,214 @@
+// Package docs holds the tests of the documents: that their code compiles, their SQL runs, their numbers are right and
+// the tests that they name exist.
+package docs
+
+import (
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq"
+
+	"github.com/recado-dev/recado/internal/dbtest"
+	"github.com/recado-dev/recado/sqlstore"
+	"github.com/recado-dev/recado/state"
+)
+
+const (
+	root        = "../.."
+	english     = root + "/README.md"
+	spanish     = root + "/README.es.md"
+	differences = root + "/DIFERENCIAS.md"
+)
+
+var readmes = []string{english, spanish}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func between(t *testing.T, text, begin, end string) string {
+	t.Helper()
+	_, text, found := strings.Cut(text, begin)
+	text, _, closed := strings.Cut(text, end)
+	if !found || !closed {
+		t.Fatalf("there is nothing between %q and %q", begin, end)
+	}
+	return text
+}
+
+func dedent(code string) string {
+	lines := strings.Split(strings.TrimRight(code, "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func contains(blocks []string, code string) bool {
+	return slices.ContainsFunc(blocks, func(b string) bool { return strings.TrimSpace(b) == strings.TrimSpace(code) })
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+
+// blocks returns the fenced blocks in a language, or all of them for "".
+func blocks(text, language string) (found []string) {
+	for _, m := range fence.FindAllStringSubmatch(text, -1) {
+		if language == "" || m[1] == language {
+			found = append(found, m[2])
+		}
+	}
+	return found
+}
+
+// Both READMEs have the same headings, by level, and the same code, to the letter.
+func TestSameReadmes(t *testing.T) {
+	a, b := read(t, english), read(t, spanish)
+	heading := regexp.MustCompile(`(?m)^#+ `)
+	headingsA := heading.FindAllString(fence.ReplaceAllString(a, ""), -1)
+	headingsB := heading.FindAllString(fence.ReplaceAllString(b, ""), -1)
+	if !slices.Equal(headingsA, headingsB) {
+		t.Errorf("the headings differ: %q and %q", headingsA, headingsB)
+	}
+	blocksA, blocksB := blocks(a, ""), blocks(b, "")
+	if len(blocksA) != len(blocksB) {
+		t.Fatalf("there are %d blocks of code in one and %d in the other", len(blocksA), len(blocksB))
+	}
+	for i := range blocksA {
+		if blocksA[i] != blocksB[i] {
+			t.Errorf("block %d differs:\n%s\n%s", i, blocksA[i], blocksB[i])
+		}
+	}
+}
+
+// The recipes for operators run as they stand.
+func TestRecipes(t *testing.T) {
+	db, err := sql.Open("postgres", dbtest.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	box, err := sqlstore.New(db, sqlstore.Postgres, sqlstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	insert := func(key string, s state.State, ago, lease time.Duration) {
+		t.Helper()
+		_, err := db.ExecContext(t.Context(), `
+INSERT INTO outbox (organizacion_id, canal, destino, plantilla, clave_idempotencia, estado, programado_para, bloqueado_hasta, ultimo_error_categoria, ultimo_error_codigo)
+VALUES ('7e000000-0000-4000-8000-000000000001', 'correo', 'a', 'b', $1, $2, now() - $3 * interval '1 second', now() + nullif($4, 0) * interval '1 second', 'red', 'http_503')`,
+			key, string(s), ago.Seconds(), lease.Seconds())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert("due", state.Pending, 2*time.Hour, 0)
+	insert("later", state.Pending, -2*time.Hour, 0)
+	insert("busy", state.Processing, time.Hour, time.Minute)
+	insert("stuck", state.Processing, 3*time.Hour, 48*time.Hour)
+	insert("failed", state.Failed, time.Hour, 0)
+	insert("refused", state.Discarded, time.Hour, 0)
+	insert("sent", state.Sent, time.Hour, 0)
+
+	recipes := blocks(read(t, english), "sql")
+	want := []int{1, 2, 1} // rows: channels with due messages, kinds of failure today, stuck rows
+	if len(recipes) != len(want) {
+		t.Fatalf("there are %d recipes, the test knows %d", len(recipes), len(want))
+	}
+	for i, recipe := range recipes {
+		rows, err := db.QueryContext(t.Context(), recipe)
+		if err != nil {
+			t.Errorf("%s: %v", recipe, err)
+			continue
+		}
+		n := 0
+		for rows.Next() {
+			n++
+		}
+		if err := rows.Err(); err != nil || n != want[i] {
+			t.Errorf("the recipe gives %d rows, want %d, %v:\n%s", n, want[i], err, recipe)
+		}
+	}
+}
+
+// The table of waits is what the default backoff does, without its jitter.
+func TestRetryTable(t *testing.T) {
+	backoff := state.DefaultBackoff()
+	backoff.Jitter = 0
+	for _, file := range readmes {
+		text := read(t, file)
+		for _, attempts := range []int{5, 8, 12, 31} {
+			var total time.Duration
+			for i := range attempts - 1 {
+				wait, err := backoff.Delay(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				total += wait
+			}
+			row := fmt.Sprintf("| %d | %s |", attempts, total)
+			if !strings.Contains(text, row) {
+				t.Errorf("%s lacks the row %q", file, row)
+			}
+		}
+	}
+}
+
+// Every test that a document names exists, and so does every file.
+func TestNamedTestsExist(t *testing.T) {
+	declared := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`).FindAllStringSubmatch(read(t, path), -1) {
+			dir, err := filepath.Rel(root, filepath.Dir(path))
+			if err != nil {
+				return err
+			}
+			declared[filepath.ToSlash(dir)+" "+m[1]] = true
+		}
+		// The conformance kit's cases are named in tables.
+		if strings.Contains(path, "storetest") {
+			for _, m := range regexp.MustCompile(`\{"([a-z][^"]*)", (?:\w+\}|func)`).FindAllStringSubmatch(read(t, path), -1) {
+				declared["storetest "+m[1]] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
+	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
+	for _, file := range append(readmes, differences) {
+		all := named.FindAllStringSubmatch(read(t, file), -1)
+		if len(all) == 0 {
+			t.Errorf("%s names no test", file)
+		}
+		for _, m := range all {
+			name := m[1] + " " + m[2]
+			if m[3] != "" {
+				name = "storetest " + m[3]
+			}
+			if !declared[name] {
+				t.Errorf("%s names a test that does not exist: %s", file, m[0])
+			}
+		}
+	}
+}

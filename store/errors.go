@@ -55,8 +55,8 @@ func ErrorCode(err error) string {
 	return ""
 }
 
-// Refused reports whether repeating what gave err is of no use: see [Error.Refused]. Invalid options and illegal
-// transitions are refused too.
+// Refused reports whether repeating what gave err is of no use: see [Error.Refused]. Invalid options, illegal transitions
+// and a missing transaction are refused too.
 func Refused(err error) bool {
 	var (
 		dbErr      *Error
@@ -65,7 +65,7 @@ func Refused(err error) bool {
 	if errors.As(err, &dbErr) {
 		return dbErr.Refused
 	}
-	return errors.Is(err, ErrInvalidOptions) || errors.As(err, &transition)
+	return errors.Is(err, ErrInvalidOptions) || errors.Is(err, ErrTxRequired) || errors.As(err, &transition)
 }
 
 func invalid(field, reason string) error { return &InvalidError{Field: field, Reason: reason} }

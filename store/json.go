@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math/big"
 	"strconv"
 	"unicode/utf8"
@@ -15,8 +16,9 @@ const (
 	maxExponent = 1000
 )
 
-// checkJSON accepts what comes back from every engine as the value that was given.
-func checkJSON(field string, raw []byte) error {
+// checkJSON accepts what comes back from every engine as the value that was given. For text that encoding/json has just
+// made, encoded says so: it turns broken UTF-8 into the escape \ufffd, and writes a true U+FFFD as it is.
+func checkJSON(field string, raw []byte, encoded bool) error {
 	if !utf8.Valid(raw) {
 		return invalid(field, "is not valid UTF-8")
 	}
@@ -35,9 +37,9 @@ func checkJSON(field string, raw []byte) error {
 			depth--
 			i++
 		case c == '"':
-			end, ok := scanString(raw, i)
-			if !ok {
-				return invalid(field, `has a \u0000 or half a surrogate pair`)
+			end, reason := scanString(raw, i, encoded)
+			if reason != "" {
+				return invalid(field, reason)
 			}
 			i = end
 		case c == '-' || c >= '0' && c <= '9':
@@ -56,9 +58,8 @@ func checkJSON(field string, raw []byte) error {
 	return nil
 }
 
-// scanString walks the valid JSON string that begins at raw[i] and returns the index behind it, and whether every
-// escape in it can be stored.
-func scanString(raw []byte, i int) (int, bool) {
+// scanString walks the valid JSON string that begins at raw[i]. It returns the index behind it, and what is wrong with it.
+func scanString(raw []byte, i int, encoded bool) (end int, reason string) {
 	high := false // the previous escape was a high surrogate
 	for i++; ; {
 		escape := raw[i] == '\\' && raw[i+1] == 'u'
@@ -67,8 +68,13 @@ func scanString(raw []byte, i int) (int, bool) {
 			unit, _ = strconv.ParseUint(string(raw[i+2:i+6]), 16, 16) // json.Valid saw the four digits
 		}
 		low := escape && unit>>10 == 0xDC00>>10
-		if high != low || escape && unit == 0 {
-			return 0, false
+		switch {
+		case high != low:
+			return 0, "has half a surrogate pair"
+		case escape && unit == 0:
+			return 0, `has a \u0000`
+		case escape && encoded && unit == utf8.RuneError:
+			return 0, "has a text that is not valid UTF-8"
 		}
 		high = escape && unit>>10 == 0xD800>>10
 		switch {
@@ -77,7 +83,7 @@ func scanString(raw []byte, i int) (int, bool) {
 		case raw[i] == '\\':
 			i += 2
 		case raw[i] == '"':
-			return i + 1, true
+			return i + 1, ""
 		default:
 			i++
 		}
@@ -101,6 +107,9 @@ func sameJSON(a, b []byte) bool {
 }
 
 func decode(raw []byte) (v any, err error) {
+	if !json.Valid(raw) { // a Decoder stops behind the first value
+		return nil, errors.New("not JSON")
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	err = dec.Decode(&v)

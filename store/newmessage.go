@@ -226,7 +226,7 @@ func encodeData(data any, limit int) (json.RawMessage, error) {
 	if len(raw) > limit {
 		return nil, invalid("Data", fmt.Sprintf("is larger than %d bytes as JSON", limit))
 	}
-	return slices.Clone(raw), checkJSON("Data", raw)
+	return slices.Clone(raw), checkJSON("Data", raw, !isRaw)
 }
 
 func encodeHeaders(headers map[string]string) (json.RawMessage, error) {

@@ -48,7 +48,7 @@ type TxSettler interface {
 type Renewer interface {
 	// Renew sets each lease to the one in its fence plus d (not: now plus d), behind the fence, so that a repeat is
 	// recognised and answers Applied. The new fence is the old one with LeasedUntil + d. A row is with whoever renews it
-	// or with whoever settles it, never both.
+	// or with whoever settles it, never both. A d of less than 1 µs is an [InvalidError].
 	Renew(ctx context.Context, fences []Fence, d time.Duration) ([]Verdict, error)
 }
 
@@ -67,6 +67,8 @@ type ChannelLister interface {
 }
 
 // Operator is what people and panels need.
+//
+// An id that is no UUID is the id of no row.
 type Operator interface {
 	// Get returns a row by id, or [ErrNotFound].
 	Get(ctx context.Context, id string) (Message, error)

@@ -22,14 +22,15 @@ type Store interface {
 	// A due row that is at its limit, or past its deliver-by time, is closed to fallido by the claim itself (see
 	// [state.Closing]) and reported in Claim.Closed; it takes a place of the limit and is not handed out. With
 	// p.ReturnExhausted it is handed out instead: leased and fenced like the others but not charged, with
-	// Message.Closing set.
+	// Message.Closing set. Such a row is to be settled by fallar alone: there is no attempt to give back.
 	//
 	// Nothing due is not an error. Invalid params are an [InvalidError], before anything is written.
 	Claim(ctx context.Context, p ClaimParams) (Claim, error)
 
 	// Settle writes each settlement if, and only if, its fence holds: the row is procesando under exactly that lease and
 	// that token. It returns one verdict per settlement, in their order. A settlement whose fence does not hold changes
-	// nothing and is Lost; the others are written all the same.
+	// nothing and is Lost; the others are written all the same. Of several settlements of one row in a group at most one
+	// is written.
 	//
 	// Settle MUST be idempotent: the token stays in a settled row, and a repeat answers Applied while the row is just as
 	// that settlement left it. Once it has been claimed again, requeued, cancelled or purged, the answer is Lost. Of two
@@ -83,7 +84,7 @@ func (p ClaimParams) Validate() error {
 
 // Claim is what a claim took.
 type Claim struct {
-	Now      time.Time // the store's clock at the claim
+	Now      time.Time // the store's clock at the claim; it may be zero when nothing was taken
 	Messages []Message // in order of (turn, id)
 	Closed   []Closed  // rows that it closed without handing them out, in no order
 

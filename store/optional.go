@@ -76,7 +76,8 @@ type Operator interface {
 	// GetByKey returns a row by tenant and idempotency key, or [ErrNotFound].
 	GetByKey(ctx context.Context, tenantID, key string) (Message, error)
 
-	// Stats counts, per channel and without scanning the table. Channels are sorted by name.
+	// Stats counts, per channel and without scanning the table. Channels are sorted by name. It is no snapshot: a row that
+	// ends meanwhile may be counted as live and as ended.
 	Stats(ctx context.Context, p StatsParams) ([]ChannelStats, error)
 
 	// Requeue starts closed rows (fallido, descartado) afresh: pendiente, no attempts charged, due now. Any other row

@@ -12,6 +12,7 @@ import (
 	"path"
 	"strings"
 	texttemplate "text/template"
+	"text/template/parse"
 
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/transports"
@@ -28,6 +29,9 @@ const subjectName = "subject"
 //	_pie.txt, _marco.html      shared by all files with the same ending: call them by file name, {{template "_pie.txt" .}},
 //	                           or by what they define
 //
+// To embed a folder with shared files, write //go:embed all:plantillas, since without all: embed leaves out names that
+// begin with "_".
+//
 // Folders serve only to keep order: a template goes by its file name alone, which therefore must not occur twice. Names
 // that begin with a dot, and files with other endings, are left out. No file is opened when a message is rendered.
 //
@@ -36,7 +40,7 @@ const subjectName = "subject"
 // to compare or format them take {{.n.Int64}} or {{.n.Float64}}. A null prints as nothing, is false, and ranges over
 // nothing. White space around subject and bodies is cut off.
 func Templates(fsys fs.FS) Renderer {
-	pages, err := parse(fsys)
+	pages, err := load(fsys)
 	return &templates{pages: pages, err: err}
 }
 
@@ -132,7 +136,7 @@ func (s source) shared() bool { return strings.HasPrefix(s.base, "_") }
 
 func (s source) fail(err error) error { return &TemplateError{File: s.file, Err: err} }
 
-func parse(fsys fs.FS) (map[string]page, error) {
+func load(fsys fs.FS) (map[string]page, error) {
 	if fsys == nil {
 		return nil, &state.InvalidError{Field: "Render", Reason: "has no file system"}
 	}
@@ -203,7 +207,42 @@ func parseText(shared *texttemplate.Template, s source) (*texttemplate.Template,
 	if t.Lookup(subjectName) == nil {
 		return nil, errors.New(`it does not define "subject"`)
 	}
+	for _, one := range t.Templates() {
+		if one.Tree == nil {
+			continue
+		}
+		if err := calls(t, one.Root); err != nil {
+			return nil, err
+		}
+	}
 	return t, nil
+}
+
+// calls finds a template that is called and not defined: text/template would tell with the first message.
+func calls(t *texttemplate.Template, n parse.Node) error {
+	branch := func(b *parse.BranchNode) error { return errors.Join(calls(t, b.List), calls(t, b.ElseList)) }
+	switch n := n.(type) {
+	case *parse.TemplateNode:
+		if t.Lookup(n.Name) == nil {
+			return fmt.Errorf("it calls the template %q, which no file defines", n.Name)
+		}
+	case *parse.ListNode:
+		if n == nil {
+			return nil
+		}
+		for _, child := range n.Nodes {
+			if err := calls(t, child); err != nil {
+				return err
+			}
+		}
+	case *parse.IfNode:
+		return branch(&n.BranchNode)
+	case *parse.RangeNode:
+		return branch(&n.BranchNode)
+	case *parse.WithNode:
+		return branch(&n.BranchNode)
+	}
+	return nil
 }
 
 func parseHTML(shared *htmltemplate.Template, s source) (*htmltemplate.Template, error) {

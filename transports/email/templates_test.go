@@ -164,6 +164,8 @@ func TestTemplatesThatCannotBeUsed(t *testing.T) {
 		{"HTML without text", files("a.txt", subject, "b.html", "b"), "b.html"},
 		{"HTML that cannot be escaped", files("a.txt", subject, "a.html", "<a href='{{.x}}"), "a.html"},
 		{"HTML with a part that is not there", files("a.txt", subject, "a.html", `{{template "b"}}`), "a.html"},
+		{"text with a part that is not there", files("a.txt", subject+`{{with .a}}{{else}}{{range .b}}{{if .c}}{{template "_b.txt"}}{{end}}{{end}}{{end}}`), "a.txt"},
+		{"shared text with a part that is not there", files("a.txt", subject, "_b.txt", `{{template "_c.txt"}}`), "a.txt"},
 		{"same text name", files("x/a.txt", subject, "y/a.txt", subject), "y/a.txt"},
 		{"same HTML name", files("a.txt", subject, "x/a.html", "a", "y/a.html", "b"), "y/a.html"},
 		{"unreadable", unreadable{files("a.txt", subject)}, "a.txt"},

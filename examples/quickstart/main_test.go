@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/recado-dev/recado/internal/dbtest"
+	"github.com/recado-dev/recado/sqlstore"
+)
+
+// The worker's goroutines, the servers' and the client's are all gone when run returns; database/sql ends its own a
+// moment after Close.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// okLine is the verdict of a good run; every count must be there and none may be 0.
+var okLine = regexp.MustCompile(`^quickstart: ok pedidos=[1-9]\d* correos=[1-9]\d* whatsapp=[1-9]\d* rechazados=2 ` +
+	`revertidos=35 repetidos=[1-9]\d* reintentos=[1-9]\d* copias=[1-9]\d*$`)
+
+func quickstart(t *testing.T, args ...string) (code int, lines []string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = command(t.Context(), args, &stdout, &stderr)
+	t.Logf("exit code %d\n%s%s", code, &stdout, &stderr)
+	if code != 2 && stderr.Len() > 0 {
+		t.Errorf("stderr: %s", &stderr)
+	}
+	return code, strings.Split(strings.TrimSuffix(stdout.String(), "\n"), "\n")
+}
+
+func expectOK(t *testing.T, code int, lines []string) {
+	t.Helper()
+	if last := lines[len(lines)-1]; code != 0 || !okLine.MatchString(last) {
+		t.Errorf("exit code %d, last line %q", code, last)
+	}
+}
+
+func TestSQLite(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "con espacio, ñ y 100%?.db")
+	code, lines := quickstart(t, "-db", file)
+	expectOK(t, code, lines)
+	if info, err := os.Stat(file); err != nil || info.Size() == 0 {
+		t.Errorf("the file was not kept: %v", err)
+	}
+	code, lines = quickstart(t, "-db", file)
+	if code != 1 || len(lines) != 1 || !strings.Contains(lines[0], "ya existe") {
+		t.Errorf("a second run: exit code %d, %q", code, lines)
+	}
+}
+
+// Two runs on one database at once do not meet; one is kept, the other leaves nothing.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	t.Run("runs", func(t *testing.T) {
+		for _, args := range [][]string{{"-dsn", dsn}, {"-dsn", dsn, "-keep"}} {
+			t.Run(fmt.Sprintf("keep=%t", len(args) > 2), func(t *testing.T) {
+				t.Parallel()
+				code, lines := quickstart(t, args...)
+				expectOK(t, code, lines)
+			})
+		}
+	})
+	if n := schemas(t, dsn); n != 1 {
+		t.Errorf("%d schemas are left", n)
+	}
+}
+
+func schemas(t *testing.T, dsn string) (n int) {
+	t.Helper()
+	db, err := sql.Open("postgres", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'recado\_quickstart\_%'`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Each refusal is one line with a remedy, and shows nothing secret.
+func TestRefusals(t *testing.T) {
+	const secret = "s3cr3t"
+	tests := []struct{ name, dsn, file, want string }{
+		{name: "another scheme", dsn: "mysql://u:" + secret + "@127.0.0.1/x", want: "postgres://usuario"},
+		{name: "no URL", dsn: "host=127.0.0.1 password=" + secret, want: "postgres://usuario"},
+		{name: "a broken URL", dsn: "postgres://u:" + secret + "@%zz/x", want: "postgres://usuario"},
+		{name: "no server", dsn: "postgres:///x?password=" + secret, want: "falta el servidor"},
+		{name: "nobody there", dsn: "postgres://u:" + secret + "@127.0.0.1:1/x", want: "nadie contesta en 127.0.0.1:1"},
+		{name: "a bad parameter", dsn: "postgres://u:" + secret + "@127.0.0.1:1/x?sslmode=" + secret, want: "revise el DSN"},
+		{name: "no folder", file: filepath.Join(t.TempDir(), "no", "x.db"), want: "revise que la carpeta exista"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"-dsn", tt.dsn}
+			if tt.file != "" {
+				args = []string{"-db", tt.file}
+			}
+			expectRefusal(t, args, tt.want, secret)
+		})
+	}
+}
+
+func TestPostgresRefusals(t *testing.T) {
+	const secret = "s3cr3t"
+	dsn, err := url.Parse(dbtest.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(f func(*url.URL)) string {
+		u := *dsn
+		f(&u)
+		return u.String()
+	}
+	tests := []struct{ name, dsn, want string }{
+		{"no such database", edit(func(u *url.URL) { u.Path = "/no_hay_tal" }), "no existe"},
+		{"a wrong password", edit(func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), secret) }), "usuario o la clave"},
+		{"no TLS", edit(func(u *url.URL) { u.RawQuery = "" }), "sslmode=disable"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			password, _ := dsn.User.Password()
+			expectRefusal(t, []string{"-dsn", tt.dsn}, tt.want, secret, password)
+		})
+	}
+}
+
+func expectRefusal(t *testing.T, args []string, want string, secrets ...string) {
+	t.Helper()
+	code, lines := quickstart(t, args...)
+	if code != 1 || len(lines) != 1 || !strings.HasPrefix(lines[0], "quickstart: FAILED ") || !strings.Contains(lines[0], want) {
+		t.Errorf("exit code %d, %q", code, lines)
+	}
+	for _, secret := range secrets {
+		if secret != "" && strings.Contains(lines[0], secret) {
+			t.Error("it shows a secret")
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"-h"}, 0},
+		{[]string{"-nada"}, 2},
+		{[]string{"nada"}, 2},
+		{[]string{"-db", "a", "-dsn", "b"}, 2},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := command(t.Context(), tt.args, &stdout, &stderr)
+		if code != tt.code || stdout.Len() > 0 || !strings.Contains(stderr.String(), "-dsn postgres://") {
+			t.Errorf("%v: exit code %d, %q, %q", tt.args, code, &stdout, &stderr)
+		}
+	}
+}
+
+// An interrupted run says so, and leaves no temporary database behind.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var out writerFunc = func(p []byte) (int, error) {
+		if bytes.Contains(p, []byte("terminados")) { // the progress: all is under way
+			cancel()
+		}
+		return len(p), nil
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Setenv("TMP", dir) // Windows
+	err := run(ctx, options{}, out)
+	if err == nil || err.Error() != "interrumpido antes de terminar" {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// The data show what they are meant to show.
+func TestOrders(t *testing.T) {
+	orders, err := readOrders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := sqlstore.New(new(sql.DB), sqlstore.SQLite, sqlstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clubs, seen := map[string]bool{}, map[string]Order{}
+	var repeated, impossible, later, accents, emoji, chats int
+	for _, o := range orders {
+		clubs[o.ClubID] = true
+		if first, again := seen[o.ID]; again {
+			repeated++
+			if first != o {
+				t.Errorf("%s is another order the second time", o.ID)
+			}
+			continue
+		}
+		seen[o.ID] = o
+		for n, counted := range map[*int]bool{
+			&impossible: strings.HasSuffix(o.Email, nowhere),
+			&later:      o.Delay > 0,
+			&accents:    strings.ContainsAny(o.Customer+o.Product, "áéíóúñÍÁÓü"),
+			&emoji:      strings.ContainsFunc(o.Customer+o.Product, func(r rune) bool { return r >= 0x1F000 }),
+			&chats:      o.WhatsApp != "",
+		} {
+			if counted {
+				*n++
+			}
+		}
+		for _, m := range o.notices() {
+			// Without a transaction a good message gets as far as being told so, and a bad one does not.
+			if _, err := box.Enqueue(t.Context(), nil, m); err == nil || err.Error() != "a transaction is required" {
+				t.Errorf("%s: %v", o.ID, err)
+			}
+		}
+	}
+	if len(clubs) != 3 || len(seen) < 300 || impossible != 2 || repeated == 0 || later == 0 || accents < 50 || emoji < 50 {
+		t.Errorf("%d clubs, %d orders, %d impossible, %d repeated, %d later, %d with accents, %d with emoji",
+			len(clubs), len(seen), impossible, repeated, later, accents, emoji)
+	}
+	if half := len(seen) / 2; chats < half-50 || chats > half+50 {
+		t.Errorf("%d of %d have WhatsApp", chats, len(seen))
+	}
+}

@@ -518,6 +518,20 @@ func TestPrepare(t *testing.T) {
 // wrapped is a transaction type of an application.
 type wrapped struct{ *sql.Tx }
 
+// What is no transaction does not fit, so that the compiler refuses it.
+func TestOnlyTransactionsAreTransactions(t *testing.T) {
+	for _, tx := range []any{(*sql.Tx)(nil), wrapped{}} {
+		if _, ok := tx.(store.Tx); !ok {
+			t.Errorf("%T does not fit", tx)
+		}
+	}
+	for _, handle := range []any{(*sql.DB)(nil), (*sql.Conn)(nil), (*Store)(nil)} {
+		if _, ok := handle.(store.Tx); ok {
+			t.Errorf("%T passes for a transaction", handle)
+		}
+	}
+}
+
 func TestEnqueueTransactions(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
 		box := newBox(t, e, db, Config{})

@@ -35,8 +35,7 @@ func (p *pass) call(j *job) {
 	})
 	returned := make(chan struct{})
 	inTime := context.AfterFunc(ctx, func() {
-		observe(timedOut)
-		p.do(func() { p.resolve(j, timedOut) })
+		p.do(func() { observe(p.resolve(j, timedOut)) })
 		timer := time.NewTimer(p.Timeout)
 		defer timer.Stop()
 		select {
@@ -60,10 +59,9 @@ func (p *pass) call(j *job) {
 		}
 		close(returned)
 		if inTime() {
-			observe(o)
 			p.do(func() {
 				p.idle++
-				p.resolve(j, o)
+				observe(p.resolve(j, o))
 			})
 		}
 	}()
@@ -84,16 +82,19 @@ func presentable(m *store.Message) (state.Outcome, bool) {
 	return state.Outcome{}, true
 }
 
-// resolve decides what an outcome means for the message.
-func (p *pass) resolve(j *job, o state.Outcome) {
+// resolve decides what an outcome means for the message. It returns the outcome with the words that are stored: what else
+// a transport may have put there goes no further.
+func (p *pass) resolve(j *job, o state.Outcome) state.Outcome {
 	t, err := state.Resolve(j.Row(), j.age+time.Since(j.claimedAt), o, *p.Policy)
+	o.ExternalID, o.Category, o.Code = t.ExternalID, t.Category, t.Code
 	if err != nil { // options are validated and the row is in procesando, so only a store of its own mind leads here
 		p.w.log.Error("outbox outcome without a transition", zap.String("canal", p.channel), zap.String("id", j.ID), zap.Error(err))
 		j.err = err
 		p.unsettled++
 		p.settled([]*job{j})
-		return
+		return o
 	}
 	j.transition = t
 	p.finish(j)
+	return o
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -23,6 +24,7 @@ const (
 	DefaultTimeout     = time.Minute // or half the lease, where that is less
 
 	MinLease   = 5 * time.Second
+	MaxLease   = 24 * time.Hour // a lease beyond a day is a row that looks stuck
 	MinTimeout = time.Second
 
 	// LeaseMargin is what must be left of a lease beside the timeout for a call to start.
@@ -60,7 +62,7 @@ type Config struct {
 	Concurrency int
 
 	// Lease is how long a claimed message is this worker's. When it ends unsettled (a crash, a pause), another worker
-	// takes the message over. At least 5 s, default 10 min.
+	// takes the message over. 5 s to 24 h, default 10 min.
 	Lease time.Duration
 
 	// Timeout bounds one call. At least 1 s and at most half the lease; default 1 min, or half the lease if that is less.
@@ -114,15 +116,22 @@ func (cfg Config) resolve() ([]*lane, error) {
 	var lanes []*lane
 	for _, channel := range slices.Sorted(maps.Keys(cfg.Transports)) {
 		prefix := fmt.Sprintf("Transports[%q]", channel)
-		l, ok := cfg.Transports[channel].(Lane)
-		if !ok {
-			l = Lane{Transport: cfg.Transports[channel]}
-		}
+		t := cfg.Transports[channel]
 		switch {
 		case channel == "":
 			return nil, invalid(prefix, "is a channel without a name")
-		case isNil(l.Transport):
+		case isNil(t):
 			return nil, invalid(prefix, "is nil")
+		}
+		l := Lane{Transport: t}
+		switch t := t.(type) {
+		case Lane:
+			l = t
+		case *Lane:
+			l = *t
+		}
+		if isNil(l.Transport) {
+			return nil, invalid(prefix+".Transport", "is nil")
 		}
 		l = l.or(base).withTimeout()
 		if err := l.validate(prefix + "."); err != nil {
@@ -134,6 +143,8 @@ func (cfg Config) resolve() ([]*lane, error) {
 }
 
 func newLane(channel string, l Lane) *lane {
+	policy := *l.Policy // the caller keeps his own
+	l.Policy = &policy
 	return &lane{channel: channel, Lane: l, wake: make(chan struct{}, 1)}
 }
 
@@ -157,8 +168,8 @@ func (l Lane) validate(prefix string) error {
 	switch {
 	case l.BatchSize < 1 || l.BatchSize > store.MaxClaim:
 		return invalid(prefix+"BatchSize", "must be between 1 and 10000")
-	case l.Lease < MinLease:
-		return invalid(prefix+"Lease", "must be at least 5 s")
+	case l.Lease < MinLease || l.Lease > MaxLease:
+		return invalid(prefix+"Lease", "must be between 5 s and 24 h")
 	case l.Timeout < MinTimeout:
 		return invalid(prefix+"Timeout", "must be at least 1 s")
 	case l.Timeout > l.Lease/2:
@@ -170,7 +181,10 @@ func (l Lane) validate(prefix string) error {
 	case l.Policy.MaxRetryAfter < 0:
 		return invalid(prefix+"Policy.MaxRetryAfter", "must not be negative")
 	}
-	return l.Policy.Backoff.Validate()
+	if bad := (*state.InvalidError)(nil); errors.As(l.Policy.Backoff.Validate(), &bad) {
+		return invalid(prefix+"Policy."+bad.Field, bad.Reason)
+	}
+	return nil
 }
 
 // warning says so when the last message of a full batch might not start within its lease.

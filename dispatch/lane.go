@@ -66,7 +66,9 @@ type pass struct {
 	swept     time.Time // when a claim last started from the head
 	nextClaim time.Time
 	woken     bool // since the last claim was sent
-	failures  int  // claims that failed in a row
+	failures  int  // in a row, of claims and of results that could not be stored
+	unstored  bool // nothing of the last group of results could be stored
+	asking    bool // for the next due time
 	dry       bool // the last claim found less than it asked for
 	lastClaim bool // no further claim will be made
 
@@ -230,6 +232,9 @@ func (p *pass) claim() {
 		return
 	}
 	params := store.ClaimParams{Channel: p.channel, Limit: p.room(), Lease: p.Lease, From: p.mark}
+	if p.unstored { // one to try with: what is sent now may not be recorded, and be sent again
+		params.Limit = 1
+	}
 	sent := time.Now()
 	if p.dry && p.mode == drain || sent.Sub(p.swept) >= sweepEvery {
 		params.From, p.swept = store.Mark{}, sent
@@ -254,16 +259,14 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 		Failed: err != nil, ErrCode: store.ErrorCode(err),
 	})
 	if err != nil {
-		if p.failures++; p.failures == 1 {
+		if p.failed(); p.failures == 1 {
 			p.w.log.Warn("outbox claim failed", zap.String("canal", p.channel), zap.String("code", store.ErrorCode(err)))
 		}
 		p.report.ClaimErrors++
 		p.report.LastError = store.ErrorCode(err)
-		p.lastClaim = p.mode != forever
-		p.nextClaim = now.Add(jitter(pause(p.failures)))
 		return
 	}
-	if p.failures > 0 {
+	if p.failures > 0 && !p.unstored {
 		p.w.log.Info("outbox claims work again", zap.String("canal", p.channel))
 		p.failures = 0
 	}
@@ -285,11 +288,17 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 	fromHead := params.From == store.Mark{}
 	p.dry = found < params.Limit
 	switch {
+	case p.unstored:
+		p.nextClaim = now.Add(jitter(pause(p.failures)))
 	case found == 0 && !fromHead: // there may be some below the mark
 		p.swept, p.dry = time.Time{}, false
 		p.nextClaim = now
 	case p.dry && p.mode == forever:
-		p.nextClaim = now.Add(jitter(p.w.cfg.PollInterval))
+		wait := jitter(p.w.cfg.PollInterval)
+		if !fromHead {
+			wait = min(wait, sweepEvery)
+		}
+		p.nextClaim = now.Add(wait)
 		p.askNextDue()
 	case found == 0 && p.mode == drain && p.open == 0:
 		p.lastClaim = true
@@ -298,26 +307,40 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 	}
 }
 
+// failed has the next claim wait, the longer the more often in a row something failed. A pass that does not stream makes
+// no further claim.
+func (p *pass) failed() {
+	p.failures++
+	p.nextClaim = time.Now().Add(jitter(pause(p.failures)))
+	p.lastClaim = p.mode != forever
+}
+
 // askNextDue shortens the wait for the next poll to the next due time, where the store knows it.
 func (p *pass) askNextDue() {
 	due, ok := p.w.store.(store.DueTimer)
-	if !ok {
+	if !ok || p.asking {
 		return
 	}
+	p.asking = true
 	asked := time.Now()
 	go func() {
 		ctx, cancel := context.WithTimeout(p.ctx, dbTimeout)
 		defer cancel()
 		wait, ok, err := due.NextDue(ctx, []string{p.channel})
-		if err != nil || !ok {
-			return // the poll finds what there is; a database that is away shows in the claims
-		}
 		p.do(func() {
-			if at := asked.Add(wait); at.Before(p.nextClaim) {
-				p.nextClaim = at
+			p.asking = false
+			if err == nil && ok { // else the poll finds what there is; a database that is away shows in the claims
+				p.claimBy(asked.Add(wait))
 			}
 		})
 	}()
+}
+
+// claimBy brings the next claim forward, but not into the pauses of a database that is away.
+func (p *pass) claimBy(t time.Time) {
+	if p.failures == 0 && t.Before(p.nextClaim) {
+		p.nextClaim = t
+	}
 }
 
 // pause is the wait after the nth failure in a row.

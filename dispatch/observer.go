@@ -16,7 +16,8 @@ type Observer interface {
 	Claimed(Claimed)
 
 	// Attempt is called before each call of a transport. The context it returns is the one the transport gets, so that it
-	// can carry a span; the function is called with the outcome, or with the timeout when the call outlives it.
+	// can carry a span; the function is called with the outcome, or with the timeout when the call outlives it. Category,
+	// code and external id are as they are stored: a transport's own text, where it gives any, is gone.
 	Attempt(context.Context, Attempt) (context.Context, func(state.Outcome))
 
 	// Settled is called once a message's result is stored, or has turned out impossible to store. The sum of these events

@@ -88,8 +88,10 @@ func (p *pass) settle(group []*job) {
 
 var errVerdicts = errors.New("the store gave a wrong number of verdicts")
 
-// settled counts a group that was written, or could not be.
+// settled counts a group that was written, or could not be. A lane that cannot store any result pauses its claims, since
+// all that it sends would be sent again.
 func (p *pass) settled(group []*job) {
+	p.unstored = true
 	for _, j := range group {
 		p.open--
 		p.unsettled--
@@ -98,11 +100,18 @@ func (p *pass) settled(group []*job) {
 			p.report.Errors++
 			p.report.LastError = store.ErrorCode(j.err)
 		} else {
+			p.unstored = false
 			p.report.count(j.transition.Event, j.verdict)
+			if j.transition.Waits() {
+				p.claimBy(time.Now().Add(j.transition.Wait))
+			}
 		}
 		p.w.observer.Settled(Settled{
 			ID: j.ID, Channel: p.channel, Event: j.transition.Event, Category: j.transition.Category, Code: j.transition.Code,
 			Verdict: j.verdict, Failed: j.err != nil,
 		})
+	}
+	if p.unstored {
+		p.failed()
 	}
 }

@@ -66,14 +66,15 @@ func New(s store.Store, cfg Config) (*Worker, error) {
 // ProcessBatch makes one pass: every lane at once claims up to its BatchSize due messages, in order of their turn, and
 // ProcessBatch returns when all of them are settled. It waits for a call that outlives its Timeout at most as long again.
 //
-// It never fails for what messages, transports or the database do: see [Report.Err]. When ctx ends, nothing is started
+// It never fails for what messages, transports or the database do: see [Report.Err]. While the database takes no results
+// it goes on trying to store them, for up to two leases, or until Config.Grace after ctx has ended. When ctx ends, nothing is started
 // any more, uncalled messages are released, and calls in flight keep their whole timeout.
 func (w *Worker) ProcessBatch(ctx context.Context) Report {
 	return w.pass(ctx, once)
 }
 
 // Drain is ProcessBatch again and again until nothing is due or ctx ends, each lane at its own pace: for a cron. A lane
-// whose claim fails stops there.
+// whose claim fails, or that cannot store a group of results, makes no further claim.
 func (w *Worker) Drain(ctx context.Context) Report {
 	return w.pass(ctx, drain)
 }
@@ -154,10 +155,10 @@ func (w *Worker) lookForUnserved(ctx context.Context) {
 	if !due {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, dbTimeout)
+	bounded, cancel := context.WithTimeout(ctx, dbTimeout)
 	defer cancel()
-	channels, err := lister.Channels(ctx)
-	if errors.Is(err, errors.ErrUnsupported) {
+	channels, err := lister.Channels(bounded)
+	if errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil { // a worker that stops knows nothing new
 		return
 	}
 	channels = slices.DeleteFunc(channels, func(c string) bool {
@@ -176,6 +177,9 @@ func (w *Worker) discardLanes() (lanes []*lane) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, channel := range w.unserved {
+		if channel == "" {
+			continue // a foreign writer's row that no claim can name; the warning does
+		}
 		policy := state.DefaultPolicy()
 		lanes = append(lanes, newLane(channel, Lane{
 			Transport: transports.Func(func(context.Context, transports.Message) state.Outcome {

@@ -13,7 +13,7 @@ type Backoff struct {
 	Factor float64        // growth for each further one; at least 1
 	Max    time.Duration  // cap, applied before the jitter; at least Base
 	Jitter float64        // share of the wait that is drawn at random, 0 to 1
-	Rand   func() float64 // a source in [0, 1); nil means math/rand/v2
+	Rand   func() float64 // a source in [0, 1), safe for concurrent use; nil means math/rand/v2
 }
 
 // DefaultBackoff is 30 s, doubling up to 1 h, ± 20 %.

@@ -11,7 +11,8 @@ import (
 
 // Message is one row of the outbox, whole. Zero times and empty optional texts mean NULL.
 //
-// It prints and logs as its id, channel and state alone: destination, data and key are personal data.
+// It prints and logs as its id, channel and state alone: destination, data and key are personal data. encoding/json and
+// direct access show all of it.
 type Message struct {
 	ID             string // UUID
 	TenantID       string

@@ -44,12 +44,6 @@ func (w *writes) Settle(ctx context.Context, s []store.Settlement) ([]store.Verd
 	return verdicts, err
 }
 
-func (w *writes) tried() []time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.at)
-}
-
 func slowSettle(d time.Duration) storetest.Hook {
 	return func(ctx context.Context, c storetest.Call) error {
 		if c.Op == storetest.OpSettle {

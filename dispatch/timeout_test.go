@@ -174,7 +174,7 @@ func TestPanics(t *testing.T) {
 		"nil":                      func() { panic(nil) },
 		"error":                    func() { panic(errors.New(canary)) },
 		"error that panics":        func() { panic(quarrelsome{}) },
-		"nil map":                  func() { var m map[string]int; m[canary] = 1 },
+		"nil map":                  func() { m := map[bool]map[string]int{}; m[true][canary] = 1 },
 		"nil pointer":              func() { var m *store.Message; m.ID = canary },
 		"index":                    func() { var s []int; n := 7; s[n] = 1 },
 		"end of the goroutine":     runtime.Goexit,

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/recado-dev/recado/store"
@@ -45,7 +44,11 @@ func (sqlite) list(items []string) any {
 func (sqlite) txOptions() *sql.TxOptions { return nil }
 
 func (sqlite) statements() statements {
-	return expand(statements{
+	var cells []string // of a row of jsonTable
+	for i := range 12 {
+		cells = append(cells, fmt.Sprintf("{value %d}", i), fmt.Sprintf("json_extract(value, '$[%d]')", i))
+	}
+	return expand(expand(statements{
 		schema: []string{
 			`CREATE TABLE IF NOT EXISTS {table} (
 	id text PRIMARY KEY NOT NULL,
@@ -89,8 +92,8 @@ RETURNING id`,
 		insertMany: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'), json_extract(value, '$[6]'), json_extract(value, '$[7]'),
-	coalesce(json_extract(value, '$[8]'), {now}), json_extract(value, '$[9]'), json_extract(value, '$[10]'), {now}, {now}
+SELECT {value 0}, {value 1}, {value 2}, {value 3}, {value 4}, {value 5}, {value 6}, {value 7},
+	coalesce({value 8}, {now}), {value 9}, {value 10}, {now}, {now}
 FROM json_each(?2) WHERE true
 ON CONFLICT ({tenant}, clave_idempotencia) DO NOTHING
 RETURNING id`,
@@ -100,8 +103,8 @@ SELECT id, canal, destino, plantilla, datos FROM {table} WHERE {tenant} = ?1 AND
 
 		findMany: `
 SELECT o.id, o.{tenant}, o.clave_idempotencia, o.canal, o.destino, o.plantilla, o.datos
-FROM json_each(?1) AS d
-JOIN {table} AS o ON o.{tenant} = json_extract(d.value, '$[1]') AND o.clave_idempotencia = json_extract(d.value, '$[6]')`,
+FROM (SELECT {value 1} AS tenant, {value 6} AS clave FROM json_each(?1)) AS d
+JOIN {table} AS o ON o.{tenant} = d.tenant AND o.clave_idempotencia = d.clave`,
 
 		claim: `
 UPDATE {table} AS o SET
@@ -125,31 +128,38 @@ WHERE canal = ?1 AND turno IS NOT NULL AND estado = {procesando} AND reclamo = ?
 ORDER BY turno, id LIMIT ?3`,
 
 		settle: `
-UPDATE {table} SET
-	estado = ?5,
-	intentos = intentos - ?6,
-	proximo_intento_en = CASE WHEN ?7 < 0 THEN proximo_intento_en ELSE {now} + ?7 END,
+UPDATE {table} AS o SET
+	estado = d.estado,
+	intentos = o.intentos - d.devuelto,
+	proximo_intento_en = CASE WHEN d.espera < 0 THEN o.proximo_intento_en ELSE {now} + d.espera END,
 	bloqueado_hasta = NULL,
-	ultimo_error_categoria = CASE WHEN ?8 THEN ultimo_error_categoria ELSE nullif(?9, '') END,
-	ultimo_error_codigo = CASE WHEN ?8 THEN ultimo_error_codigo ELSE nullif(?10, '') END,
-	id_externo = CASE WHEN ?5 = {enviado} THEN nullif(?11, '') ELSE id_externo END,
-	enviado_en = CASE WHEN ?5 = {enviado} THEN {now} ELSE enviado_en END,
-	dudas = min(dudas + ?12, 32767),
+	ultimo_error_categoria = CASE WHEN d.conserva THEN o.ultimo_error_categoria ELSE nullif(d.categoria, '') END,
+	ultimo_error_codigo = CASE WHEN d.conserva THEN o.ultimo_error_codigo ELSE nullif(d.codigo, '') END,
+	id_externo = CASE WHEN d.estado = {enviado} THEN nullif(d.externo, '') ELSE o.id_externo END,
+	enviado_en = CASE WHEN d.estado = {enviado} THEN {now} ELSE o.enviado_en END,
+	dudas = min(o.dudas + d.duda, 32767),
 	actualizado_en = {now}
-WHERE id = ?2 AND reclamo = ?3 AND estado = {procesando} AND bloqueado_hasta = ?4
+FROM (SELECT {value 0} AS id, {value 1} AS reclamo, {value 2} AS lease, {value 3} AS estado, {value 4} AS devuelto,
+	{value 6} AS espera, {value 7} AS conserva, {value 8} AS categoria, {value 9} AS codigo, {value 10} AS externo,
+	{value 11} AS duda FROM json_each(?2)) AS d
+WHERE o.id = d.id AND o.reclamo = d.reclamo AND o.estado = {procesando} AND o.bloqueado_hasta = d.lease
 RETURNING id`,
 
 		repeated: `
-SELECT id FROM {table}
-WHERE id = ?1 AND reclamo = ?2 AND estado = ?3 AND intentos = ?4 AND bloqueado_hasta IS NULL
-	AND (?5 < 0 OR proximo_intento_en = actualizado_en + ?5)
-	AND (NOT ?6 OR turno <= actualizado_en) -- given back, not put off
-	AND (?6 OR (coalesce(ultimo_error_categoria, '') = ?7 AND coalesce(ultimo_error_codigo, '') = ?8))
-	AND (?3 <> {enviado} OR coalesce(id_externo, '') = ?9)`,
+SELECT o.id
+FROM (SELECT {value 0} AS id, {value 1} AS reclamo, {value 3} AS estado, {value 5} AS intentos, {value 6} AS espera,
+	{value 7} AS conserva, {value 8} AS categoria, {value 9} AS codigo, {value 10} AS externo FROM json_each(?1)) AS d
+JOIN {table} AS o ON o.id = d.id
+WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos AND o.bloqueado_hasta IS NULL
+	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + d.espera)
+	AND (NOT d.conserva OR o.turno <= o.actualizado_en) -- given back, not put off
+	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
+	AND (d.estado <> {enviado} OR coalesce(o.id_externo, '') = d.externo)`,
 
 		renew: `
-UPDATE {table} SET bloqueado_hasta = ?4 + ?5, actualizado_en = {now}
-WHERE id = ?2 AND reclamo = ?3 AND estado = {procesando} AND bloqueado_hasta IN (?4, ?4 + ?5)
+UPDATE {table} AS o SET bloqueado_hasta = d.lease + ?3, actualizado_en = {now}
+FROM (SELECT {value 0} AS id, {value 1} AS reclamo, {value 2} AS lease FROM json_each(?2)) AS d
+WHERE o.id = d.id AND o.reclamo = d.reclamo AND o.estado = {procesando} AND o.bloqueado_hasta IN (d.lease, d.lease + ?3)
 RETURNING id`,
 
 		purge: `
@@ -218,7 +228,7 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
 		"{now}", "?1",
 		"{default_now}", "(CAST((julianday('now') - 2440587.5) * 86400000000 AS integer))",
-	)
+	), cells...)
 }
 
 func (d sqlite) insertMany(ctx context.Context, tx store.Tx, q statements, now any, rows []newRow) (map[string]bool, error) {
@@ -233,19 +243,21 @@ func (d sqlite) findMany(ctx context.Context, tx store.Tx, q statements, rows []
 	return tx.QueryContext(ctx, q.findMany, d.rows(rows))
 }
 
-// rows is an array of arrays as JSON, since SQLite has no array parameters.
 func (d sqlite) rows(rows []newRow) string {
 	table := make([][]any, len(rows))
 	for i, r := range rows {
 		table[i] = r.args(d)
 	}
-	var text strings.Builder
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(table); err != nil {
-		panic(err) // texts, integers and NULL cannot fail
+	return jsonTable(table)
+}
+
+// jsonTable is an array of arrays as JSON, since SQLite has no array parameters.
+func jsonTable(rows [][]any) string {
+	text, err := json.Marshal(rows)
+	if err != nil {
+		panic(err) // texts, numbers and NULL cannot fail
 	}
-	return text.String()
+	return string(text)
 }
 
 func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
@@ -282,44 +294,46 @@ func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p 
 }
 
 func (d sqlite) settle(ctx context.Context, tx *sql.Tx, q statements, now any, group []store.Settlement) ([]bool, error) {
-	return eachOf(ctx, tx, q.settle, group, func(s store.Settlement) []any {
-		w := writeOf(s)
-		return []any{
-			now, s.ID, tokenText(s.Token), d.time(s.LeasedUntil), string(s.To), w.refund, w.wait, s.KeepsError(),
-			s.Category, s.Code, s.ExternalID, w.doubt,
-		}
-	})
+	table, ids := d.settlements(group)
+	return hits(ctx, tx, ids, q.settle, now, table)
 }
 
-func (sqlite) repeated(ctx context.Context, tx *sql.Tx, q statements, group []store.Settlement) ([]bool, error) {
-	return eachOf(ctx, tx, q.repeated, group, func(s store.Settlement) []any {
-		w := writeOf(s)
-		return []any{s.ID, tokenText(s.Token), string(s.To), w.attempts, w.wait, s.KeepsError(), s.Category, s.Code, s.ExternalID}
-	})
+func (d sqlite) repeated(ctx context.Context, tx *sql.Tx, q statements, group []store.Settlement) ([]bool, error) {
+	table, ids := d.settlements(group)
+	return hits(ctx, tx, ids, q.repeated, table)
 }
 
 func (d sqlite) renew(ctx context.Context, tx *sql.Tx, q statements, now any, fences []store.Fence, by time.Duration) ([]bool, error) {
-	return eachOf(ctx, tx, q.renew, fences, func(f store.Fence) []any {
-		return []any{now, f.ID, tokenText(f.Token), d.time(f.LeasedUntil), by.Microseconds()}
-	})
+	group := make([]store.Settlement, len(fences))
+	for i, f := range fences {
+		group[i].Fence = f
+	}
+	table, ids := d.settlements(group)
+	return hits(ctx, tx, ids, q.renew, now, table, by.Microseconds())
 }
 
-// eachOf runs a statement once per item and reports for which it gave a row. In SQLite a statement is a function call,
-// so there is nothing to gain from batching.
-func eachOf[T any](ctx context.Context, tx *sql.Tx, query string, items []T, args func(T) []any) ([]bool, error) {
-	hit := make([]bool, len(items))
-	for i, item := range items {
-		rows, err := tx.QueryContext(ctx, query, args(item)...)
-		if err != nil {
-			return nil, err
+// settlements is a group as a parameter, and its ids.
+func (d sqlite) settlements(group []store.Settlement) (table string, ids []string) {
+	rows := make([][]any, len(group))
+	ids = make([]string, len(group))
+	for i, s := range group {
+		w := writeOf(s)
+		ids[i] = s.ID
+		rows[i] = []any{
+			s.ID, tokenText(s.Token), d.time(s.LeasedUntil), s.To, w.refund, w.attempts, w.wait, s.KeepsError(),
+			s.Category, s.Code, s.ExternalID, w.doubt,
 		}
-		ids, err := scanStrings(rows)
-		if err != nil {
-			return nil, err
-		}
-		hit[i] = len(ids) > 0
 	}
-	return hit, nil
+	return jsonTable(rows), ids
+}
+
+// hits reports for which of ids a statement gave a row.
+func hits(ctx context.Context, tx *sql.Tx, ids []string, query string, args ...any) ([]bool, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return members(rows, ids)
 }
 
 // lockSchema has nothing to do: SQLite has one writer at a time.

@@ -11,6 +11,6 @@ import (
 
 func init() {
 	engines = append(engines, engine{"sqlite/mattn", SQLite, true, func(tb testing.TB) *sql.DB {
-		return openDB(tb, "sqlite3", sqliteFile(tb)+"?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=OFF")
+		return openDB(tb, "sqlite3", sqliteFile(tb)+"?_txlock=immediate&_busy_timeout=30000&_journal_mode=WAL&_synchronous=OFF")
 	}})
 }

@@ -34,7 +34,7 @@ var engines = []engine{
 	{"postgres/pq", Postgres, false, func(tb testing.TB) *sql.DB { return openDB(tb, "postgres", dbtest.Postgres(tb)) }},
 	{"postgres/pgx", Postgres, true, func(tb testing.TB) *sql.DB { return openDB(tb, "pgx", dbtest.Postgres(tb)) }},
 	{"sqlite/modernc", SQLite, false, func(tb testing.TB) *sql.DB {
-		return openDB(tb, "sqlite", sqliteFile(tb)+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(off)")
+		return openDB(tb, "sqlite", sqliteFile(tb)+"?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(off)")
 	}},
 }
 
@@ -54,10 +54,13 @@ func openDB(tb testing.TB, driver, dsn string) *sql.DB {
 	return db
 }
 
-// onEngines runs f on every engine, each with a database of its own.
+// onEngines runs f on every engine at once, each with a database of its own.
 func onEngines(t *testing.T, f func(t *testing.T, e engine, db *sql.DB)) {
 	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) { f(t, e, e.open(t)) })
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, e, e.open(t))
+		})
 	}
 }
 
@@ -92,20 +95,16 @@ func (s *Store) put(ctx context.Context, m store.Message) error {
 		d.time(m.ExpiresAt), null(m.LastErrorCategory), null(m.LastErrorCode), m.Doubts, null(m.ExternalID), d.time(m.SentAt),
 		d.time(m.CreatedAt), d.time(m.UpdatedAt), headers,
 	}
-	marks := make([]string, len(args))
+	marks, news := make([]string, len(args)), make([]string, len(args))
 	for i := range marks {
 		if marks[i] = fmt.Sprintf("$%d", i+1); d == SQLite {
 			marks[i] = "?"
 		}
+		news[i] = names[i] + " = excluded." + names[i]
 	}
-	return s.inTx(ctx, "put", func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id = %s", s.names.table, marks[0]), m.ID); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s)",
-			s.names.table, strings.Join(names, ", "), strings.Join(marks, ", ")), args...)
-		return err
-	})
+	_, err := s.db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT (id) DO UPDATE SET %s",
+		s.names.table, strings.Join(names, ", "), strings.Join(marks, ", "), strings.Join(news, ", ")), args...)
+	return err
 }
 
 // testClock is a clock that a test sets.
@@ -129,7 +128,7 @@ func (c *testClock) get() time.Time {
 func TestConformance(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
 		for tenant, text := range map[string]bool{"uuid": false, "text": true} {
-			if text && e.secondDriver {
+			if text && (e.secondDriver || e.dialect.tenantType(true) == e.dialect.tenantType(false)) {
 				continue // the type of the tenant is the dialect's affair
 			}
 			t.Run(tenant, func(t *testing.T) {

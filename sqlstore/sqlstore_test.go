@@ -726,7 +726,7 @@ func TestBusy(t *testing.T) {
 		box := newBox(t, e, db, Config{})
 		var claimed atomic.Int64
 		var writers, readers sync.WaitGroup
-		done := make(chan struct{})
+		committed := make(chan struct{}, 200) // as Notify would tell
 		for w := range 4 {
 			writers.Go(func() {
 				for i := range 50 {
@@ -742,31 +742,24 @@ func TestBusy(t *testing.T) {
 					if err != nil {
 						t.Error(err, errors.Unwrap(err))
 					}
+					committed <- struct{}{}
 				}
 			})
 		}
 		for range 4 {
 			readers.Go(func() {
-				for last := false; ; {
+				for range committed {
 					ids, err := drain(t.Context(), box, 5)
 					if err != nil {
 						t.Error(err, errors.Unwrap(err))
 						return
 					}
 					claimed.Add(int64(len(ids)))
-					if last {
-						return
-					}
-					select {
-					case <-done:
-						last = true // once more, for what came in since
-					default:
-					}
 				}
 			})
 		}
 		writers.Wait()
-		close(done)
+		close(committed)
 		readers.Wait()
 		if claimed.Load() != 200 {
 			t.Errorf("%d rows were handed out, want each of the 200 once", claimed.Load())

@@ -57,8 +57,8 @@ SELECT id, canal, destino, plantilla, datos FROM "outbox" WHERE "organizacion_id
 
 -- findMany
 SELECT o.id, o."organizacion_id", o.clave_idempotencia, o.canal, o.destino, o.plantilla, o.datos
-FROM json_each(?1) AS d
-JOIN "outbox" AS o ON o."organizacion_id" = json_extract(d.value, '$[1]') AND o.clave_idempotencia = json_extract(d.value, '$[6]');
+FROM (SELECT json_extract(value, '$[1]') AS tenant, json_extract(value, '$[6]') AS clave FROM json_each(?1)) AS d
+JOIN "outbox" AS o ON o."organizacion_id" = d.tenant AND o.clave_idempotencia = d.clave;
 
 -- claim
 UPDATE "outbox" AS o SET
@@ -100,31 +100,38 @@ WHERE canal = ?1 AND turno IS NOT NULL AND estado = 'procesando' AND reclamo = ?
 ORDER BY turno, id LIMIT ?3;
 
 -- settle
-UPDATE "outbox" SET
-	estado = ?5,
-	intentos = intentos - ?6,
-	proximo_intento_en = CASE WHEN ?7 < 0 THEN proximo_intento_en ELSE ?1 + ?7 END,
+UPDATE "outbox" AS o SET
+	estado = d.estado,
+	intentos = o.intentos - d.devuelto,
+	proximo_intento_en = CASE WHEN d.espera < 0 THEN o.proximo_intento_en ELSE ?1 + d.espera END,
 	bloqueado_hasta = NULL,
-	ultimo_error_categoria = CASE WHEN ?8 THEN ultimo_error_categoria ELSE nullif(?9, '') END,
-	ultimo_error_codigo = CASE WHEN ?8 THEN ultimo_error_codigo ELSE nullif(?10, '') END,
-	id_externo = CASE WHEN ?5 = 'enviado' THEN nullif(?11, '') ELSE id_externo END,
-	enviado_en = CASE WHEN ?5 = 'enviado' THEN ?1 ELSE enviado_en END,
-	dudas = min(dudas + ?12, 32767),
+	ultimo_error_categoria = CASE WHEN d.conserva THEN o.ultimo_error_categoria ELSE nullif(d.categoria, '') END,
+	ultimo_error_codigo = CASE WHEN d.conserva THEN o.ultimo_error_codigo ELSE nullif(d.codigo, '') END,
+	id_externo = CASE WHEN d.estado = 'enviado' THEN nullif(d.externo, '') ELSE o.id_externo END,
+	enviado_en = CASE WHEN d.estado = 'enviado' THEN ?1 ELSE o.enviado_en END,
+	dudas = min(o.dudas + d.duda, 32767),
 	actualizado_en = ?1
-WHERE id = ?2 AND reclamo = ?3 AND estado = 'procesando' AND bloqueado_hasta = ?4
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS reclamo, json_extract(value, '$[2]') AS lease, json_extract(value, '$[3]') AS estado, json_extract(value, '$[4]') AS devuelto,
+	json_extract(value, '$[6]') AS espera, json_extract(value, '$[7]') AS conserva, json_extract(value, '$[8]') AS categoria, json_extract(value, '$[9]') AS codigo, json_extract(value, '$[10]') AS externo,
+	json_extract(value, '$[11]') AS duda FROM json_each(?2)) AS d
+WHERE o.id = d.id AND o.reclamo = d.reclamo AND o.estado = 'procesando' AND o.bloqueado_hasta = d.lease
 RETURNING id;
 
 -- repeated
-SELECT id FROM "outbox"
-WHERE id = ?1 AND reclamo = ?2 AND estado = ?3 AND intentos = ?4 AND bloqueado_hasta IS NULL
-	AND (?5 < 0 OR proximo_intento_en = actualizado_en + ?5)
-	AND (NOT ?6 OR turno <= actualizado_en) -- given back, not put off
-	AND (?6 OR (coalesce(ultimo_error_categoria, '') = ?7 AND coalesce(ultimo_error_codigo, '') = ?8))
-	AND (?3 <> 'enviado' OR coalesce(id_externo, '') = ?9);
+SELECT o.id
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS reclamo, json_extract(value, '$[3]') AS estado, json_extract(value, '$[5]') AS intentos, json_extract(value, '$[6]') AS espera,
+	json_extract(value, '$[7]') AS conserva, json_extract(value, '$[8]') AS categoria, json_extract(value, '$[9]') AS codigo, json_extract(value, '$[10]') AS externo FROM json_each(?1)) AS d
+JOIN "outbox" AS o ON o.id = d.id
+WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos AND o.bloqueado_hasta IS NULL
+	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + d.espera)
+	AND (NOT d.conserva OR o.turno <= o.actualizado_en) -- given back, not put off
+	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
+	AND (d.estado <> 'enviado' OR coalesce(o.id_externo, '') = d.externo);
 
 -- renew
-UPDATE "outbox" SET bloqueado_hasta = ?4 + ?5, actualizado_en = ?1
-WHERE id = ?2 AND reclamo = ?3 AND estado = 'procesando' AND bloqueado_hasta IN (?4, ?4 + ?5)
+UPDATE "outbox" AS o SET bloqueado_hasta = d.lease + ?3, actualizado_en = ?1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS reclamo, json_extract(value, '$[2]') AS lease FROM json_each(?2)) AS d
+WHERE o.id = d.id AND o.reclamo = d.reclamo AND o.estado = 'procesando' AND o.bloqueado_hasta IN (d.lease, d.lease + ?3)
 RETURNING id;
 
 -- purge

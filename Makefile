@@ -12,7 +12,8 @@ RACE := -race -gcflags=modernc.org/...=-race=false
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: BUILD := $(RACE) # for lint too, so that the dependencies are compiled once
+# For lint too, so that the dependencies are compiled once.
+test: BUILD := $(RACE)
 test: prepare lint ## everything, on real servers, with the race detector; as root on Debian it installs what is missing
 	@set -o pipefail; RECADO_TEST_STRICT=1 CGO_ENABLED=1 go test -json $(BUILD) -shuffle=on -timeout=5m ./... | \
 		go run ./internal/testreport -strict

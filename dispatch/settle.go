@@ -71,7 +71,9 @@ func (p *pass) settle(group []*job) {
 			return
 		}
 		wait := jitter(pause(try))
-		if final || p.grace.Err() != nil || time.Now().Add(wait).After(settleBy) {
+		// A process that slept past its time finds its connections broken at the first try.
+		late := try > 1 && time.Now().Add(wait).After(settleBy)
+		if final || late || p.grace.Err() != nil {
 			for _, j := range group {
 				j.err = err
 			}

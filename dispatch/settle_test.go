@@ -255,6 +255,28 @@ func TestAStoreAwayPastTheLease(t *testing.T) {
 	}
 }
 
+// A process that slept past its time finds its connection broken: one try more tells what has become of its rows.
+func TestASettlementAfterALongSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = dispatch.MinLease
+		b := newBox(t)
+		b.enqueue(1)
+		faulty := &storetest.Faulty{Complete: b, Before: func(ctx context.Context, c storetest.Call) error {
+			if c.Op != storetest.OpSettle || c.N > 1 {
+				return nil
+			}
+			ctx = context.WithoutCancel(ctx)
+			wait(ctx, time.Hour)
+			if _, err := b.Claim(ctx, store.ClaimParams{Channel: mail, Limit: 1, Lease: time.Hour}); err != nil {
+				return err
+			}
+			return errAway
+		}}
+		w := newWorker(t, faulty, dispatch.Config{Lease: lease, Transports: serve(answer(accepted))})
+		wantReport(t, w.ProcessBatch(context.Background()), dispatch.Report{Claimed: 1, Lost: 1})
+	})
+}
+
 // A write that hangs is cut off and tried again.
 func TestAWriteThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

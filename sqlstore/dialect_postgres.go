@@ -129,7 +129,7 @@ UPDATE {table} AS o SET
 	ultimo_error_categoria = CASE WHEN {closed} THEN {red} ELSE o.ultimo_error_categoria END,
 	ultimo_error_codigo = CASE WHEN {closed} THEN {end_code} ELSE o.ultimo_error_codigo END,
 	actualizado_en = {now}
-WHERE o.ctid = ANY (ARRAY(
+WHERE {bounded} AND o.ctid = ANY (ARRAY(
 	SELECT s.ctid FROM {table} AS s
 	WHERE s.canal = $2 AND s.turno <= {now}
 		AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
@@ -160,7 +160,7 @@ UPDATE {table} AS o SET
 FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::int[], $7::bigint[], $8::bool[], $9::text[],
 	$10::text[], $11::text[], $12::int[])
 	AS d(id, reclamo, lease, estado, devuelto, espera, conserva, categoria, codigo, externo, duda)
-WHERE o.id = d.id AND o.reclamo = d.reclamo
+WHERE {bounded} AND o.id = d.id AND o.reclamo = d.reclamo
 	AND (CASE o.estado WHEN {procesando} THEN o.bloqueado_hasta END) = d.lease
 RETURNING o.id`,
 
@@ -178,12 +178,12 @@ WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos 
 		renew: `
 UPDATE {table} AS o SET bloqueado_hasta = d.lease + $5 * {us}, actualizado_en = {now}
 FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS d(id, reclamo, lease)
-WHERE o.id = d.id AND o.reclamo = d.reclamo
+WHERE {bounded} AND o.id = d.id AND o.reclamo = d.reclamo
 	AND (CASE o.estado WHEN {procesando} THEN o.bloqueado_hasta END) IN (d.lease, d.lease + $5 * {us})
 RETURNING o.id`,
 
 		purge: `
-DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+DELETE FROM {table} WHERE {bounded} AND ctid = ANY (ARRAY(
 	SELECT s.ctid FROM {table} AS s
 	WHERE s.terminado < $1 AND s.terminado >= coalesce($2::timestamptz, '-infinity') AND s.estado = ANY ($3::text[])
 	ORDER BY s.terminado, s.id
@@ -224,13 +224,13 @@ GROUP BY canal, estado`,
 		requeue: `
 UPDATE {table} SET estado = {pendiente}, intentos = 0, programado_para = {now}, proximo_intento_en = {now},
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
-WHERE id = ANY ($2::uuid[]) AND estado IN ({requeueable})
+WHERE {bounded} AND id = ANY ($2::uuid[]) AND estado IN ({requeueable})
 RETURNING id`,
 
 		cancel: `
 UPDATE {table} SET estado = {descartado}, ultimo_error_categoria = {rechazado}, ultimo_error_codigo = {cancelado},
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
-WHERE id = ANY ($2::uuid[]) AND estado IN ({cancellable})
+WHERE {bounded} AND id = ANY ($2::uuid[]) AND estado IN ({cancellable})
 RETURNING id`,
 
 		unknown: `
@@ -241,6 +241,10 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 		"{closing_before}", "CASE WHEN $8::boolean THEN (SELECT "+strings.ReplaceAll(endCode, "o.", "b.")+" FROM {table} AS b WHERE b.id = o.id) END",
 		"{end_code}", endCode,
 		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
+		// A worker that is frozen in the middle of a transaction would keep its rows locked for ever, and claims would pass
+		// over them: the statement that takes the locks also says how long its transaction may idle. A subquery without
+		// outer references is evaluated once.
+		"{bounded}", "(SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL",
 		"{now}", "coalesce($1::timestamptz, statement_timestamp())",
 		"{us}", "interval '1 microsecond'",
 	)

@@ -583,6 +583,47 @@ func TestOneConnection(t *testing.T) {
 	})
 }
 
+// A worker that is frozen in the middle of a transaction of ours keeps its rows for no longer than the server lets that
+// transaction idle: no application has to set anything.
+func TestFrozenTransaction(t *testing.T) {
+	db := openDB(t, "postgres", dbtest.Postgres(t))
+	box := newBox(t, engines[0], db, Config{})
+	enqueue(t, box, "k")
+	setting := func(q interface {
+		QueryRowContext(context.Context, string, ...any) *sql.Row
+	},
+	) (value string) {
+		t.Helper()
+		if err := q.QueryRowContext(t.Context(), "SELECT current_setting('idle_in_transaction_session_timeout')").Scan(&value); err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	usual := setting(db)
+	var claimed []store.Message
+	if err := box.inTx(t.Context(), "claim", func(tx *sql.Tx) (err error) {
+		claimed, err = Postgres.claim(t.Context(), tx, box.sql, box.now(), claimParams(), newToken())
+		if got := setting(tx); got != "30s" {
+			t.Errorf("after a claim its transaction may idle for %s", got)
+		}
+		return err
+	}); err != nil || len(claimed) != 1 {
+		t.Fatalf("claimed %v, %v", claimed, err)
+	}
+	if err := box.inTx(t.Context(), "settle", func(tx *sql.Tx) error {
+		written, err := Postgres.settle(t.Context(), tx, box.sql, box.now(), []store.Settlement{sent(claimed[0])})
+		if got := setting(tx); got != "30s" || len(written) != 1 || !written[0] {
+			t.Errorf("after a settlement (%v) its transaction may idle for %s", written, got)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := setting(db); got != usual {
+		t.Errorf("the setting outlived its transaction: %s", got)
+	}
+}
+
 // Whatever a database's default isolation is, four workers hand out every row once, and none of them fails.
 func TestIsolation(t *testing.T) {
 	for _, level := range []string{"serializable", "repeatable read"} {

@@ -135,7 +135,7 @@ func TestPausedWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	box, err := sqlstore.New(db, sqlstore.Postgres, sqlstore.Config{})
 	if err != nil {

@@ -157,8 +157,10 @@ func (o Outcome) clean() Outcome {
 		return o
 	}
 	if o.Category = cut(o.Category); !machineWord(o.Category) {
-		o.Category, o.Code = CategoryNetwork, CodeMalformed
+		// Whoever cannot name what happened is not believed that nothing went out.
+		o.Category, o.Code, o.NotCalled = CategoryNetwork, CodeMalformed, false
 	}
+	o.Ambiguous = o.Ambiguous && !o.NotCalled
 	if o.Code = cut(o.Code); o.Code != "" && !machineWord(o.Code) {
 		o.Code = CodeMalformed
 	}
@@ -172,12 +174,20 @@ func cut(s string) string {
 	return s
 }
 
-// machineWord reports whether s is made of letters, digits, '_', '.', ':' and '-' alone, and not empty. It leaves no
-// room for an address or a sentence.
+// machineWord reports whether s is made of letters, digits, '_', '.', ':' and '-' alone, is not empty, and has no more
+// than 8 digits in a row. It leaves no room for a sentence, an address or a telephone number.
 func machineWord(s string) bool {
+	digits := 0
 	for _, c := range []byte(s) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && !(c >= '0' && c <= '9') && c != '_' && c != '.' && c != ':' && c != '-' {
+		digit := c >= '0' && c <= '9'
+		if !letter && !digit && c != '_' && c != '.' && c != ':' && c != '-' {
+			return false
+		}
+		if digits++; !digit {
+			digits = 0
+		}
+		if digits > 8 {
 			return false
 		}
 	}

@@ -253,6 +253,18 @@ func TestResolveUsesThePolicysJitter(t *testing.T) {
 	}
 }
 
+// Whoever cannot name what happened is charged, and what certainly did not go out leaves no doubt.
+func TestResolveContradictions(t *testing.T) {
+	got, err := state.Resolve(claimed(nil), 0, state.Outcome{NotCalled: true, Ambiguous: true}, steady(nil))
+	if err != nil || got.Event != state.EventRetry || got.Code != state.CodeMalformed || !got.Ambiguous {
+		t.Errorf("malformed: %+v, %v", got, err)
+	}
+	got, err = state.Resolve(claimed(nil), 0, state.Outcome{Category: state.CategoryNetwork, Code: "dns", NotCalled: true, Ambiguous: true}, steady(nil))
+	if err != nil || got.Event != state.EventDefer || got.Ambiguous {
+		t.Errorf("not called: %+v, %v", got, err)
+	}
+}
+
 func TestResolveStoresOnlyMachineWords(t *testing.T) {
 	long := strings.Repeat("a", 200)
 	for _, tc := range []struct {
@@ -267,6 +279,10 @@ func TestResolveStoresOnlyMachineWords(t *testing.T) {
 		{"space", "user unknown", state.CodeMalformed},
 		{"address", "ana@club.example", state.CodeMalformed},
 		{"number", "+5491155550000", state.CodeMalformed},
+		{"number without its plus", "5491155550000", state.CodeMalformed},
+		{"number inside", "a_123456789", state.CodeMalformed},
+		{"8 digits", "12345678", "12345678"},
+		{"8 digits twice", "12345678.12345678", "12345678.12345678"},
 		{"NUL", "http\x00503", state.CodeMalformed},
 		{"line break", "http_503\n", state.CodeMalformed},
 		{"accent", "límite", state.CodeMalformed},

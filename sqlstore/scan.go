@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // dbTime reads a time of any engine: timestamps as they are, integers as microseconds since 1970, NULL as the zero
-// time.
+// time. PostgreSQL's infinities, which only a foreign writer stores, become the ends of what every engine can store.
 type dbTime struct{ t *time.Time }
 
 func (d dbTime) Scan(v any) error {
@@ -24,6 +25,17 @@ func (d dbTime) Scan(v any) error {
 		*d.t = v.UTC()
 	case int64:
 		*d.t = time.UnixMicro(v).UTC()
+	case []byte:
+		return d.Scan(string(v))
+	case string:
+		switch v {
+		case "infinity":
+			*d.t = store.MaxTime
+		case "-infinity":
+			*d.t = store.MinTime
+		default:
+			return errors.New("cannot read a time from this text")
+		}
 	default:
 		return fmt.Errorf("cannot read a time from %T", v)
 	}

@@ -583,6 +583,68 @@ func TestOneConnection(t *testing.T) {
 	})
 }
 
+// Rows that only a foreign writer makes do not keep the others from being claimed.
+func TestForeignRows(t *testing.T) {
+	for _, e := range engines {
+		if e.dialect != Postgres {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			db := e.open(t)
+			box := newBox(t, e, db, Config{})
+			insert := func(key, names, values string) {
+				t.Helper()
+				exec(t, db, fmt.Sprintf(`INSERT INTO outbox (organizacion_id, canal, destino, plantilla, clave_idempotencia, %s)
+					VALUES ('%s', 'correo', 'ana@club.example', 'aviso', '%s', %s)`, names, tenant, key, values))
+			}
+			insert("since ever", "programado_para", "'-infinity'")
+			insert("never", "programado_para", "'infinity'")
+			insert("before Christ", "programado_para", "'0044-03-15 BC'")
+			insert("no end", "vence_en", "'infinity'")
+			insert("ended ever", "vence_en", "'-infinity'")
+			insert("leased for ever", "estado, bloqueado_hasta", "'"+string(state.Processing)+"', 'infinity'")
+			insert("leased since ever", "estado, bloqueado_hasta", "'"+string(state.Processing)+"', '-infinity'")
+			insert("no attempts", "max_intentos", "-1")
+			insert("many attempts", "intentos", "2147483647")
+			insert("headers", "cabeceras, datos", `'[1, {"a": null}]', 'null'`)
+			enqueue(t, box, "usual")
+
+			c, err := box.Claim(t.Context(), claimParams())
+			for err == nil && len(c.Messages)+len(c.Closed) > 0 {
+				var group []store.Settlement
+				for _, m := range c.Messages {
+					group = append(group, sent(m))
+				}
+				var verdicts []store.Verdict
+				if verdicts, err = box.Settle(t.Context(), group); slices.Contains(verdicts, store.Lost) {
+					t.Errorf("a settlement was lost: %v", verdicts)
+				}
+				if err == nil {
+					c, err = box.Claim(t.Context(), claimParams())
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, want := range map[string]state.State{
+				"since ever": state.Sent, "never": state.Pending, "before Christ": state.Sent, "no end": state.Sent,
+				"ended ever": state.Failed, "leased for ever": state.Processing, "leased since ever": state.Sent,
+				"no attempts": state.Failed, "many attempts": state.Failed, "headers": state.Sent, "usual": state.Sent,
+			} {
+				if m, err := box.GetByKey(t.Context(), tenant, key); err != nil || m.State != want {
+					t.Errorf("%s: %s, %v, want %s", key, m.State, err, want)
+				}
+			}
+			if _, err := box.Stats(t.Context(), store.StatsParams{}); err != nil {
+				t.Error(err)
+			}
+			if _, _, err := box.NextDue(t.Context(), []string{"correo"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A worker that is frozen in the middle of a transaction of ours keeps its rows for no longer than the server lets that
 // transaction idle: no application has to set anything.
 func TestFrozenTransaction(t *testing.T) {

@@ -190,17 +190,17 @@ func checkASCII(field, s string, limit int) error {
 	return nil
 }
 
-// The range that every engine can store.
+// The range of times that every engine can store: from MinTime to just before MaxTime.
 var (
-	minTime = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
-	maxTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	MinTime = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
+	MaxTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
 func checkTime(field string, t time.Time) (time.Time, error) {
 	if t.IsZero() {
 		return t, nil
 	}
-	if t.Before(minTime) || !t.Before(maxTime) {
+	if t.Before(MinTime) || !t.Before(MaxTime) {
 		return t, invalid(field, "must lie between the years 1970 and 9998")
 	}
 	return Microsecond(t), nil

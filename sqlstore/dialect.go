@@ -45,7 +45,8 @@ type statements struct {
 	schema []string
 
 	insert, insertMany, find, findMany string
-	claim, closing, lock, readBack     string
+	beforeClaim, claim                 string
+	closing, readBack                  string
 	settle, repeated, renew            string
 	purge                              string
 
@@ -101,7 +102,7 @@ func render(d Dialect, n names) statements {
 // all returns every statement to be rendered.
 func (q *statements) all() []*string {
 	all := []*string{
-		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.claim, &q.closing, &q.lock, &q.readBack, &q.settle, &q.repeated, &q.renew, &q.purge,
+		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.readBack, &q.settle, &q.repeated, &q.renew, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.channels, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.requeue, &q.cancel, &q.unknown,
 	}
 	for i := range q.schema {

@@ -118,6 +118,11 @@ SELECT o.id, o.{tenant}, o.clave_idempotencia, o.canal, o.destino, o.plantilla, 
 FROM unnest($1::{tenant_type}[], $2::text[]) AS d(tenant, clave)
 JOIN {table} AS o ON o.{tenant} = d.tenant AND o.clave_idempotencia = d.clave`,
 
+		// Two bounds on the index look to the planner like few rows, unless its statistics are fresh: it would read and sort
+		// the whole backlog. With this, only the walk along the index is left to it.
+		beforeClaim: `
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`,
+
 		// The rows are found by their place in the heap, so no planner can choose another path. A row that moved since
 		// the snapshot is not seen and waits for the next claim.
 		claim: `
@@ -279,6 +284,9 @@ func (postgres) findMany(ctx context.Context, tx store.Tx, q statements, rows []
 }
 
 func (d postgres) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
+	if _, err := tx.ExecContext(ctx, q.beforeClaim); err != nil {
+		return nil, err
+	}
 	rows, err := tx.QueryContext(ctx, q.claim, now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit,
 		p.Lease.Microseconds(), tokenText(t), p.ReturnExhausted)
 	if err != nil {

@@ -106,6 +106,9 @@ SELECT o.id, o.{tenant}, o.clave_idempotencia, o.canal, o.destino, o.plantilla, 
 FROM (SELECT {value 1} AS tenant, {value 6} AS clave FROM json_each(?1)) AS d
 JOIN {table} AS o ON o.{tenant} = d.tenant AND o.clave_idempotencia = d.clave`,
 
+		// A transaction that reads before it writes may find the database changed under it, so it first writes nothing.
+		beforeClaim: `DELETE FROM {table} WHERE false`,
+
 		claim: `
 UPDATE {table} AS o SET
 	estado = CASE WHEN {closed} THEN {fallido} ELSE {procesando} END,
@@ -119,7 +122,6 @@ WHERE o.id IN (SELECT id FROM ({due}))
 RETURNING {columns}`,
 
 		// What a claim with ReturnExhausted is about to hand out to be closed, read in the claim's own transaction.
-		lock:    `DELETE FROM {table} WHERE false`,
 		closing: `SELECT o.id, {end_code} FROM ({due}) AS o WHERE {at_end}`,
 
 		readBack: `
@@ -264,8 +266,7 @@ func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p 
 	args := []any{now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit, p.Lease.Microseconds(), tokenText(t), p.ReturnExhausted}
 	codes := map[string]string{}
 	if p.ReturnExhausted {
-		// A transaction that reads before it writes may find the database changed under it, so write nothing first.
-		if _, err := tx.ExecContext(ctx, q.lock); err != nil {
+		if _, err := tx.ExecContext(ctx, q.beforeClaim); err != nil {
 			return nil, err
 		}
 		rows, err := tx.QueryContext(ctx, q.closing, args[:5]...)

@@ -104,6 +104,7 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("statement fails and is not repeated", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(errLost)
 		mock.ExpectRollback()
 		_, err := box.Claim(t.Context(), claimParams())
@@ -112,9 +113,11 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("deadlock is repeated as a whole", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
 		mock.ExpectRollback()
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Failed))
 		mock.ExpectCommit()
 		c, err := box.Claim(t.Context(), claimParams())
@@ -126,6 +129,7 @@ func TestClaimFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		for range maxTries {
 			mock.ExpectBegin()
+			mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 			mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
 			mock.ExpectRollback()
 		}
@@ -135,6 +139,7 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("error in the middle of the rows", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).
 			WillReturnRows(mockRows(true, state.Processing, state.Processing).RowError(1, errLost))
 		mock.ExpectRollback()
@@ -147,6 +152,7 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("reply of the commit lost: read back by the token", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Processing))
 		mock.ExpectCommit().WillReturnError(errLost)
 		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnRows(mockRows(false, state.Processing))
@@ -158,6 +164,7 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("reply of the commit lost and no way to look", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
 		mock.ExpectCommit().WillReturnError(errLost)
 		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnError(errLost)
@@ -168,6 +175,7 @@ func TestClaimFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		refusal := &pq.Error{Code: "23514", Message: secret}
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
 		mock.ExpectCommit().WillReturnError(refusal)
 		_, err := box.Claim(t.Context(), claimParams())
@@ -181,6 +189,7 @@ func TestClaimFaults(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillDelayFor(time.Minute).WillReturnRows(mockRows(true))
 		// database/sql rolls back in its own time, which the mock may or may not live to see.
 		if _, err := box.Claim(ctx, claimParams()); err == nil {

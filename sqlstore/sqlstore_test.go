@@ -299,62 +299,77 @@ func TestRunningClock(t *testing.T) {
 	})
 }
 
-// The claim reads the queue's index in order and stops at its limit, also on a table that was never analyzed.
+// The claim walks the queue's index in order and stops at its limit, also on a table that was never analyzed, from the
+// head as well as from a mark.
 func TestClaimPlan(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
 		box := newBox(t, e, db, Config{})
-		messages := make([]store.NewMessage, 3000)
-		for i := range messages {
-			messages[i] = message(fmt.Sprintf("k-%d", i))
-		}
-		enqueueAll(t, box, messages)
-		var explain string
-		if e.dialect == SQLite {
-			explain = "EXPLAIN QUERY PLAN "
-		} else {
-			explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "
-		}
-		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tx.Rollback()
-		rows, err := tx.QueryContext(t.Context(), explain+box.sql.claim, box.now(), "correo", nil, markID(store.Mark{}), 50,
-			time.Minute.Microseconds(), tokenText(newToken()), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var plan strings.Builder
-		cells, err := rows.Columns()
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = each(rows, func(scan func(...any) error) error {
-			values := make([]any, len(cells))
-			dest := make([]any, len(cells))
-			for i := range values {
-				dest[i] = &values[i]
+		for part := range 4 {
+			messages := make([]store.NewMessage, 5000)
+			for i := range messages {
+				messages[i] = message(fmt.Sprintf("k-%d-%d", part, i))
 			}
-			err := scan(dest...)
-			fmt.Fprintln(&plan, values...)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+			enqueueAll(t, box, messages)
 		}
-		text := plan.String()
-		if !strings.Contains(text, "outbox_turno_idx") {
-			t.Errorf("the claim does not use the queue's index:\n%s", text)
+		c, err := box.Claim(t.Context(), store.ClaimParams{Channel: "correo", Limit: 2000, Lease: time.Minute})
+		if err != nil || len(c.Messages) != 2000 {
+			t.Fatal(len(c.Messages), err)
 		}
-		for _, word := range []string{"Sort", "Seq Scan", "TEMP B-TREE"} {
-			if strings.Contains(text, word) {
-				t.Errorf("the claim has a %q:\n%s", word, text)
+		last := c.Messages[1999]
+		for name, from := range map[string]store.Mark{"head": {}, "mark": {Turn: last.ScheduledAt, ID: last.ID}} {
+			plan := explainClaim(t, e, box, db, from)
+			if !strings.Contains(plan, "outbox_turno_idx") {
+				t.Errorf("%s: the claim does not use the queue's index:\n%s", name, plan)
 			}
-		}
-		if e.dialect == Postgres && !strings.Contains(text, "Tid Scan") {
-			t.Errorf("the rows are not fetched by their place:\n%s", text)
+			for _, word := range []string{"Sort", "Seq Scan", "Bitmap", "TEMP B-TREE"} {
+				if strings.Contains(plan, word) {
+					t.Errorf("%s: the claim has a %q:\n%s", name, word, plan)
+				}
+			}
+			if e.dialect == Postgres && !strings.Contains(plan, "Tid Scan") {
+				t.Errorf("%s: the rows are not fetched by their place:\n%s", name, plan)
+			}
 		}
 	})
+}
+
+func explainClaim(t *testing.T, e engine, box *Store, db *sql.DB, from store.Mark) string {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	explain := "EXPLAIN QUERY PLAN "
+	if e.dialect == Postgres {
+		explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "
+		if _, err := tx.ExecContext(t.Context(), box.sql.beforeClaim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := tx.QueryContext(t.Context(), explain+box.sql.claim, box.now(), "correo", e.dialect.time(from.Turn), markID(from), 50,
+		time.Minute.Microseconds(), tokenText(newToken()), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan strings.Builder
+	err = each(rows, func(scan func(...any) error) error {
+		values, dest := make([]any, len(cells)), make([]any, len(cells))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		err := scan(dest...)
+		fmt.Fprintln(&plan, values...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
 }
 
 func enqueueAll(tb testing.TB, box *Store, ms []store.NewMessage) []store.EnqueueResult {

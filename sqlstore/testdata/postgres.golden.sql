@@ -62,6 +62,9 @@ SELECT o.id, o."organizacion_id", o.clave_idempotencia, o.canal, o.destino, o.pl
 FROM unnest($1::uuid[], $2::text[]) AS d(tenant, clave)
 JOIN "outbox" AS o ON o."organizacion_id" = d.tenant AND o.clave_idempotencia = d.clave;
 
+-- beforeClaim
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true);
+
 -- claim
 UPDATE "outbox" AS o SET
 	estado = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= coalesce($1::timestamptz, statement_timestamp()), false)) AND NOT $8::boolean) THEN 'fallido' ELSE 'procesando' END,

@@ -60,6 +60,9 @@ SELECT o.id, o."organizacion_id", o.clave_idempotencia, o.canal, o.destino, o.pl
 FROM (SELECT json_extract(value, '$[1]') AS tenant, json_extract(value, '$[6]') AS clave FROM json_each(?1)) AS d
 JOIN "outbox" AS o ON o."organizacion_id" = d.tenant AND o.clave_idempotencia = d.clave;
 
+-- beforeClaim
+DELETE FROM "outbox" WHERE false;
+
 -- claim
 UPDATE "outbox" AS o SET
 	estado = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false)) AND NOT ?8) THEN 'fallido' ELSE 'procesando' END,
@@ -90,9 +93,6 @@ SELECT o.id, CASE WHEN o.intentos >= o.max_intentos
 		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
 	ORDER BY turno, id
 	LIMIT ?5) AS o WHERE (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false));
-
--- lock
-DELETE FROM "outbox" WHERE false;
 
 -- readBack
 SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras FROM "outbox"

@@ -82,9 +82,21 @@ func presentable(m *store.Message) (state.Outcome, bool) {
 	return state.Outcome{}, true
 }
 
+// complain logs, once per change, that a provider refuses the account and not a message: every message ends the same way.
+func (p *pass) complain(o state.Outcome) {
+	if o.Account == p.refusedAccount {
+		return
+	}
+	if p.refusedAccount = o.Account; o.Account {
+		p.w.log.Error("outbox provider refuses the account or its credentials", zap.String("canal", p.channel),
+			zap.String("clase", string(state.Classify(o))))
+	}
+}
+
 // resolve decides what an outcome means for the message. It returns the outcome with the words that are stored: what else
 // a transport may have put there goes no further.
 func (p *pass) resolve(j *job, o state.Outcome) state.Outcome {
+	p.complain(o)
 	t, err := state.Resolve(j.Row(), j.age+time.Since(j.claimedAt), o, *p.Policy)
 	o.ExternalID, o.Category, o.Code = t.ExternalID, t.Category, t.Code
 	if err != nil { // options are validated and the row is in procesando, so only a store of its own mind leads here

@@ -3,12 +3,16 @@ package dispatch_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/recado-dev/recado/dispatch"
 	"github.com/recado-dev/recado/state"
@@ -561,5 +565,46 @@ func TestAPassWhoseContextHasEndedDoesNothing(t *testing.T) {
 		wantReport(t, w.ProcessBatch(ctx), dispatch.Report{})
 		wantReport(t, w.Drain(ctx), dispatch.Report{})
 		b.wantCount(all(3, state.Pending))
+	})
+}
+
+// refusing is a store whose database refuses some rows.
+type refusing struct {
+	*box
+	rows []store.Closed
+}
+
+func (r refusing) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	c, err := r.box.Claim(ctx, p)
+	c.Refused = r.rows
+	return c, err
+}
+
+// Rows that the database refuses to have claimed are an error of the pass, and no obstacle.
+func TestRowsThatCannotBeClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t)
+		b.enqueue(3)
+		w := newWorker(t, refusing{b, []store.Closed{{ID: id(9), Code: "P0001"}}}, dispatch.Config{Transports: serve(answer(accepted))})
+		r := w.ProcessBatch(t.Context())
+		wantReport(t, r, dispatch.Report{Claimed: 3, Sent: 3, ClaimErrors: 1, LastError: "P0001"})
+		if !errors.Is(r.Err(), dispatch.ErrIncomplete) {
+			t.Errorf("the pass ends with %v", r.Err())
+		}
+	})
+}
+
+// A provider that refuses the account is no affair of one message: the log says so, once until it changes.
+func TestARefusedAccountIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t)
+		b.enqueue(5)
+		core, logged := observer.New(zap.ErrorLevel)
+		w := newWorker(t, b, dispatch.Config{Logger: zap.New(core), Transports: serve(answer(
+			state.Outcome{Category: state.CategoryCredentials, Code: "smtp_535", Account: true}))})
+		w.ProcessBatch(t.Context())
+		if n := logged.FilterMessageSnippet("refuses the account").Len(); n != 1 {
+			t.Errorf("%d log lines, want one", n)
+		}
 	})
 }

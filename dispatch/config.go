@@ -199,11 +199,12 @@ func (l *lane) warning() (Warning, bool) {
 		l.channel, l.Lease, worst, l.Timeout, rounds, l.Concurrency, LeaseMargin)}, true
 }
 
-func isNil(t transports.Transport) bool {
-	if t == nil {
+// isNil sees through an interface that holds a nil.
+func isNil(x any) bool {
+	if x == nil {
 		return true
 	}
-	switch v := reflect.ValueOf(t); v.Kind() {
+	switch v := reflect.ValueOf(x); v.Kind() {
 	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Interface:
 		return v.IsNil()
 	}

@@ -25,6 +25,8 @@ const (
 	sweepEvery = time.Second      // claims start from the head of the queue at least so often
 	flushEvery = time.Second      // reports of a busy lane
 
+	maxUnstored = 3 // groups in a row of which nothing could be stored, until a drain gives up
+
 	firstPause = 100 * time.Millisecond // after a failed claim or settlement; it doubles
 	maxPause   = 5 * time.Second
 )
@@ -68,9 +70,12 @@ type pass struct {
 	woken     bool // since the last claim was sent
 	failures  int  // in a row, of claims and of results that could not be stored
 	unstored  bool // nothing of the last group of results could be stored
+	refusing  bool // the last claim met rows that the database refuses to have claimed
 	asking    bool // for the next due time
-	dry       bool // the last claim found less than it asked for
-	lastClaim bool // no further claim will be made
+
+	refusedAccount bool // the last outcome was about the account
+	dry            bool // the last claim found less than it asked for
+	lastClaim      bool // no further claim will be made
 
 	report  Report
 	flushed time.Time
@@ -259,7 +264,7 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 		Failed: err != nil, ErrCode: store.ErrorCode(err),
 	})
 	if err != nil {
-		if p.failed(); p.failures == 1 {
+		if p.failed(1); p.failures == 1 {
 			p.w.log.Warn("outbox claim failed", zap.String("canal", p.channel), zap.String("code", store.ErrorCode(err)))
 		}
 		p.report.ClaimErrors++
@@ -270,6 +275,15 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 		p.w.log.Info("outbox claims work again", zap.String("canal", p.channel))
 		p.failures = 0
 	}
+	if n := len(c.Refused); n > 0 {
+		p.report.ClaimErrors++
+		p.report.LastError = c.Refused[n-1].Code
+		if !p.refusing {
+			p.w.log.Error("outbox rows cannot be claimed: the database refuses them", zap.String("canal", p.channel),
+				zap.Int("rows", n), zap.String("id", c.Refused[0].ID), zap.String("code", c.Refused[0].Code))
+		}
+	}
+	p.refusing = len(c.Refused) > 0
 	for _, closed := range c.Closed {
 		p.report.count(state.EventFail, store.Applied)
 		p.w.observer.Settled(Settled{
@@ -307,12 +321,14 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 	}
 }
 
-// failed has the next claim wait, the longer the more often in a row something failed. A pass that does not stream makes
-// no further claim.
-func (p *pass) failed() {
+// failed has the next claim wait, the longer the more often in a row something failed. A pass that does not stream claims
+// no more after that many failures.
+func (p *pass) failed(most int) {
 	p.failures++
 	p.nextClaim = time.Now().Add(jitter(pause(p.failures)))
-	p.lastClaim = p.mode != forever
+	if p.mode != forever && p.failures >= most {
+		p.lastClaim = true
+	}
 }
 
 // askNextDue shortens the wait for the next poll to the next due time, where the store knows it.

@@ -253,3 +253,13 @@ func TestConfigIsNotSharedWithTheCaller(t *testing.T) {
 		}
 	})
 }
+
+// A nil store is noticed at once, also inside an interface.
+func TestNilStore(t *testing.T) {
+	for _, s := range []store.Store{nil, (*memstore.Store)(nil)} {
+		var invalid *state.InvalidError
+		if _, err := dispatch.New(s, dispatch.Config{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+			t.Errorf("%T: %v", s, err)
+		}
+	}
+}

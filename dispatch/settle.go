@@ -114,6 +114,6 @@ func (p *pass) settled(group []*job) {
 		})
 	}
 	if p.unstored {
-		p.failed()
+		p.failed(maxUnstored)
 	}
 }

@@ -236,3 +236,28 @@ func TestABareStoreIsEnough(t *testing.T) {
 		wantReport(t, r.end(), dispatch.Report{Claimed: 31, Sent: 31})
 	})
 }
+
+// Channels of foreign writers may be any text, and any number: a warning names only what is a name, and not too many.
+func TestOddChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t)
+		b.enqueue(33)
+		for i := range 30 {
+			b.put(i+1, func(m *store.Message) { m.Channel = fmt.Sprintf("canal-%02d", i) })
+		}
+		for i, channel := range []string{"", canary + "@club.example", strings.Repeat("x", 100_000)} {
+			b.put(31+i, func(m *store.Message) { m.Channel = channel })
+		}
+		w := newWorker(t, b, dispatch.Config{DiscardUnserved: true})
+		r := w.Drain(t.Context())
+		if r.Discarded != 20 || r.Err() != nil {
+			t.Errorf("the report is %v, want 20 channels discarded", r)
+		}
+		if n := len(r.Warnings); n != 21 || !strings.HasPrefix(r.Warnings[20].Text, "13 more channels") {
+			t.Errorf("%d warnings, the last is %v", n, r.Warnings[n-1])
+		}
+		if text := fmt.Sprint(r.Warnings); strings.Contains(text, canary) || len(text) > 10_000 {
+			t.Errorf("the warnings are %.200s…", text)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type Worker struct {
 	mu       sync.Mutex // guards what follows; held only for memory operations
 	looked   time.Time  // when the unserved channels were last looked up
 	unserved []string
+	unnamed  int // further ones
 	lookErr  error
 }
 
@@ -41,7 +43,7 @@ func New(s store.Store, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
+	if isNil(s) {
 		return nil, invalid("store", "is nil")
 	}
 	w := &Worker{store: s, lanes: lanes, cfg: cfg, log: cfg.Logger, observer: NopObserver{}}
@@ -74,7 +76,7 @@ func (w *Worker) ProcessBatch(ctx context.Context) Report {
 }
 
 // Drain is ProcessBatch again and again until nothing is due or ctx ends, each lane at its own pace: for a cron. A lane
-// whose claim fails, or that cannot store a group of results, makes no further claim.
+// whose claim fails, or that cannot store three groups of results in a row, makes no further claim.
 func (w *Worker) Drain(ctx context.Context) Report {
 	return w.pass(ctx, drain)
 }
@@ -164,10 +166,19 @@ func (w *Worker) lookForUnserved(ctx context.Context) {
 	channels = slices.DeleteFunc(channels, func(c string) bool {
 		return slices.ContainsFunc(w.lanes, func(l *lane) bool { return l.channel == c })
 	})
+	// A foreign writer's channel may be any text, and there may be any number of them.
+	known := len(channels)
+	channels = slices.DeleteFunc(channels, func(c string) bool { return !channelName.MatchString(c) })
+	channels = channels[:min(len(channels), maxUnserved)]
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looked, w.unserved, w.lookErr = time.Now(), channels, err
+	w.looked, w.unserved, w.unnamed, w.lookErr = time.Now(), channels, known-len(channels), err
 }
+
+// The unserved channels that are named in warnings, or discarded, at a time.
+const maxUnserved = 20
+
+var channelName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,63}$`)
 
 // discardLanes are for the unserved channels, where those are to be discarded.
 func (w *Worker) discardLanes() (lanes []*lane) {
@@ -177,9 +188,6 @@ func (w *Worker) discardLanes() (lanes []*lane) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, channel := range w.unserved {
-		if channel == "" {
-			continue // a foreign writer's row that no claim can name; the warning does
-		}
 		policy := state.DefaultPolicy()
 		lanes = append(lanes, newLane(channel, Lane{
 			Transport: transports.Func(func(context.Context, transports.Message) state.Outcome {
@@ -234,6 +242,10 @@ func (w *Worker) warnings() []Warning {
 		}
 		all = append(all, Warning{Code: WarningUnserved, Channel: channel, Text: fmt.Sprintf(
 			"channel %q has messages but no transport in this worker: %s", channel, action)})
+	}
+	if w.unnamed > 0 {
+		all = append(all, Warning{Code: WarningUnserved, Text: fmt.Sprintf(
+			"%d more channels have messages but no transport in this worker: they are left alone for now", w.unnamed)})
 	}
 	return all
 }

@@ -32,6 +32,9 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		rows, err = s.dialect.claim(ctx, tx, s.sql, now, p, token)
 		return err
 	})
+	if store.Refused(err) {
+		return s.claimApart(ctx, p, now, token, err)
+	}
 	if errors.Is(err, errCommit) {
 		var found *sql.Rows
 		if found, err = s.db.QueryContext(ctx, s.sql.readBack, p.Channel, tokenText(token), p.Limit); err == nil {
@@ -43,6 +46,62 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		return store.Claim{}, err
 	}
 	return sortClaim(rows, p), nil
+}
+
+// maxRefused is how many refused rows one claim passes over: behind them, the others wait.
+const maxRefused = 100
+
+// claimApart claims row by row, for a batch that the database refuses as a whole: a trigger or constraint of the
+// application's, or a value of a foreign writer, must not stop a channel. It passes over the rows that are to blame.
+func (s *Store) claimApart(ctx context.Context, p store.ClaimParams, now any, token store.Token, refusal error) (store.Claim, error) {
+	var taken []store.Message
+	var refused []store.Closed
+	next := p
+	next.Limit = 1
+	for len(taken) < p.Limit && len(refused) < maxRefused {
+		var rows []store.Message
+		err := s.inTx(ctx, "claim", func(tx *sql.Tx) (err error) {
+			rows, err = s.dialect.claim(ctx, tx, s.sql, now, next, token)
+			return err
+		})
+		switch {
+		case err == nil && len(rows) == 0:
+			p.Limit = 0 // nothing more is due
+		case err == nil:
+			taken = append(taken, rows...)
+			if m := rows[0]; m.State == state.Processing { // a closed row has left the queue
+				next.From = store.Mark{Turn: m.Row().Turn(), ID: m.ID}
+			}
+		case !store.Refused(err):
+			return store.Claim{}, err // what was taken so far waits for its lease
+		default:
+			row, peekErr := s.peek(ctx, next, now)
+			if peekErr != nil {
+				return store.Claim{}, refusal // it is not about a row
+			}
+			next.From = row
+			refused = append(refused, store.Closed{ID: row.ID, Code: store.ErrorCode(err)})
+		}
+	}
+	if len(taken) == 0 && len(refused) == maxRefused {
+		return store.Claim{}, refusal // nor is this
+	}
+	c := sortClaim(taken, p)
+	c.Refused = refused
+	return c, nil
+}
+
+// peek finds the first due row, without touching it.
+func (s *Store) peek(ctx context.Context, p store.ClaimParams, now any) (m store.Mark, err error) {
+	rows, err := s.db.QueryContext(ctx, s.sql.peek, now, p.Channel, s.dialect.time(p.From.Turn), markID(p.From))
+	if err != nil {
+		return m, err
+	}
+	err = each(rows, func(scan func(...any) error) error { return scan(dbTime{&m.Turn}, &m.ID) })
+	if err == nil && m.ID == "" {
+		err = store.ErrNotFound
+	}
+	return m, err
 }
 
 // markID is the id half of a mark as a parameter: no id lies before all ids.

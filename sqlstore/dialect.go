@@ -18,7 +18,8 @@ type Dialect interface {
 	// How names and values travel.
 	quote(identifier string) string
 	tenantType(text bool) string
-	time(t time.Time) any // the zero time is NULL
+	id(text string) (stored string, ok bool) // an id as it is stored, unless none can be
+	time(t time.Time) any                    // the zero time is NULL
 	list(items []string) any
 	hasClock() bool            // the database's clock can decide
 	txOptions() *sql.TxOptions // of transactions of our own
@@ -46,7 +47,7 @@ type statements struct {
 
 	insert, insertMany, find, findMany string
 	beforeClaim, claim                 string
-	closing, readBack                  string
+	closing, peek, readBack            string
 	settle, repeated, renew            string
 	purge                              string
 
@@ -102,7 +103,7 @@ func render(d Dialect, n names) statements {
 // all returns every statement to be rendered.
 func (q *statements) all() []*string {
 	all := []*string{
-		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.readBack, &q.settle, &q.repeated, &q.renew, &q.purge,
+		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.repeated, &q.renew, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.channels, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.requeue, &q.cancel, &q.unknown,
 	}
 	for i := range q.schema {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/lib/pq"
 
 	"github.com/recado-dev/recado/store"
@@ -27,6 +28,11 @@ func (postgres) tenantType(text bool) string {
 		return "text"
 	}
 	return "uuid"
+}
+
+func (postgres) id(text string) (string, bool) {
+	id, err := uuid.Parse(text)
+	return id.String(), err == nil
 }
 
 func (postgres) time(t time.Time) any {
@@ -123,10 +129,11 @@ JOIN {table} AS o ON o.{tenant} = d.tenant AND o.clave_idempotencia = d.clave`,
 		beforeClaim: `
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`,
 
-		// The rows are found by their place in the heap, so no planner can choose another path. A row that moved since
+		// The rows are found by their place in the heap, so no planner can choose another path. A place is one of one heap,
+		// hence ONLY, here and in purge; Check refuses tables of several. A row that moved since
 		// the snapshot is not seen and waits for the next claim.
 		claim: `
-UPDATE {table} AS o SET
+UPDATE ONLY {table} AS o SET
 	estado = CASE WHEN {closed} THEN {fallido} ELSE {procesando} END,
 	intentos = o.intentos + CASE WHEN {at_end} THEN 0 ELSE 1 END,
 	bloqueado_hasta = CASE WHEN {closed} THEN NULL ELSE {now} + $6 * {us} END,
@@ -135,7 +142,7 @@ UPDATE {table} AS o SET
 	ultimo_error_codigo = CASE WHEN {closed} THEN {end_code} ELSE o.ultimo_error_codigo END,
 	actualizado_en = {now}
 WHERE {bounded} AND o.ctid = ANY (ARRAY(
-	SELECT s.ctid FROM {table} AS s
+	SELECT s.ctid FROM ONLY {table} AS s
 	WHERE s.canal = $2 AND s.turno <= {now}
 		AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
 		AND (s.estado = {pendiente} OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= {now})
@@ -143,6 +150,13 @@ WHERE {bounded} AND o.ctid = ANY (ARRAY(
 	LIMIT $5
 	FOR UPDATE SKIP LOCKED))
 RETURNING {o.columns}, {closing_before}`,
+
+		peek: `
+SELECT s.turno, s.id FROM ONLY {table} AS s
+WHERE s.canal = $2 AND s.turno <= {now}
+	AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
+	AND (s.estado = {pendiente} OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= {now})
+ORDER BY s.turno, s.id LIMIT 1`,
 
 		readBack: `
 SELECT {columns} FROM {table}
@@ -188,8 +202,8 @@ WHERE {bounded} AND o.id = d.id AND o.reclamo = d.reclamo
 RETURNING o.id`,
 
 		purge: `
-DELETE FROM {table} WHERE {bounded} AND ctid = ANY (ARRAY(
-	SELECT s.ctid FROM {table} AS s
+DELETE FROM ONLY {table} WHERE {bounded} AND ctid = ANY (ARRAY(
+	SELECT s.ctid FROM ONLY {table} AS s
 	WHERE s.terminado < $1 AND s.terminado >= coalesce($2::timestamptz, '-infinity') AND s.estado = ANY ($3::text[])
 	ORDER BY s.terminado, s.id
 	LIMIT $4
@@ -419,7 +433,16 @@ SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass
 	if err != nil {
 		return c, err
 	}
-	c.checks, err = scanStrings(rows)
+	if c.checks, err = scanStrings(rows); err != nil {
+		return c, err
+	}
+	rows, err = q.QueryContext(ctx, `
+SELECT CASE relkind WHEN 'r' THEN 'it is the parent of other tables' WHEN 'p' THEN 'it is partitioned' ELSE 'it is no table' END
+FROM pg_class WHERE oid = to_regclass($1) AND (relkind <> 'r' OR EXISTS (SELECT 1 FROM pg_inherits WHERE inhparent = oid))`, n.table)
+	if err != nil {
+		return c, err
+	}
+	c.unfit, err = scanStrings(rows)
 	return c, err
 }
 

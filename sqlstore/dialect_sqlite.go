@@ -25,6 +25,9 @@ func (sqlite) hasClock() bool         { return false }
 
 func (sqlite) tenantType(bool) string { return "text" }
 
+// A foreign writer's id may be any text.
+func (sqlite) id(text string) (string, bool) { return text, text != "" }
+
 func (sqlite) time(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -124,6 +127,8 @@ RETURNING {columns}`,
 		// What a claim with ReturnExhausted is about to hand out to be closed, read in the claim's own transaction.
 		closing: `SELECT o.id, {end_code} FROM ({due}) AS o WHERE {at_end}`,
 
+		peek: `SELECT turno, id FROM ({due_of 1})`,
+
 		readBack: `
 SELECT {columns} FROM {table}
 WHERE canal = ?1 AND turno IS NOT NULL AND estado = {procesando} AND reclamo = ?2
@@ -167,7 +172,7 @@ RETURNING id`,
 		purge: `
 DELETE FROM {table} WHERE id IN (
 	SELECT id FROM {table}
-	WHERE terminado IS NOT NULL AND terminado < ?1 AND terminado >= coalesce(?2, 0)
+	WHERE terminado IS NOT NULL AND terminado < ?1 AND terminado >= coalesce(?2, {first})
 		AND estado IN (SELECT value FROM json_each(?3))
 	ORDER BY terminado, id
 	LIMIT ?4)
@@ -219,15 +224,18 @@ RETURNING id`,
 SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
 	},
 		"{closed}", "({at_end} AND NOT ?8)",
-		"{due}", `
+		"{due}", "{due_of ?5}",
+		"{due_of 1}", "{due_head} LIMIT 1",
+		"{due_of ?5}", "{due_head} LIMIT ?5",
+		"{due_head}", `
 	SELECT * FROM {table}
 	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= {now}
-		AND (turno, id) > (coalesce(?3, 0), ?4)
+		AND (turno, id) > (coalesce(?3, {first}), ?4)
 		AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})
-	ORDER BY turno, id
-	LIMIT ?5`,
+	ORDER BY turno, id`,
 		"{end_code}", endCode,
 		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
+		"{first}", "-9223372036854775807", // before every time
 		"{now}", "?1",
 		"{default_now}", "(CAST((julianday('now') - 2440587.5) * 86400000000 AS integer))",
 	), cells...)
@@ -397,7 +405,7 @@ func (sqlite) settings(ctx context.Context, db *sql.DB) (problems, advice []stri
 		problems = append(problems, "an in-memory database is another one on each connection: call SetMaxOpenConns(1), or use a file")
 	}
 	if busy == 0 {
-		problems = append(problems, "busy_timeout is 0, so that concurrent writers fail: open the handle with busy_timeout=5000")
+		problems = append(problems, "busy_timeout is 0, so that concurrent writers fail: open the handle with _pragma=busy_timeout(5000) (modernc) or _busy_timeout=5000 (mattn)")
 	}
 	if file != "" && journal != "wal" {
 		advice = append(advice, "journal_mode is "+journal+": with WAL readers do not wait for writers")

@@ -19,6 +19,9 @@ func (s *Store) fail(op string, err error) error {
 		return err
 	}
 	code := s.errorCode(err)
+	if row := (*unreadable)(nil); errors.As(err, &row) && code == "" {
+		return &store.Error{Op: op, Code: "unreadable row", Refused: true, Err: err}
+	}
 	return &store.Error{Op: op, Code: code, Refused: refused(code), Err: err}
 }
 

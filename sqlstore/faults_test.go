@@ -174,10 +174,13 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("commit refused by the server", func(t *testing.T) {
 		box, mock := mockStore(t)
 		refusal := &pq.Error{Code: "23514", Message: secret}
-		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
-		mock.ExpectCommit().WillReturnError(refusal)
+		for range 2 { // the batch, then its first row
+			mock.ExpectBegin()
+			mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
+			mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
+			mock.ExpectCommit().WillReturnError(refusal)
+		}
+		mock.ExpectQuery(box.sql.peek).WithArgs(anyArgs(4)...).WillReturnRows(sqlmock.NewRows([]string{"turno", "id"})) // no row is to blame
 		_, err := box.Claim(t.Context(), claimParams())
 		checkError(t, err, refusal, "23514")
 		if !store.Refused(err) {

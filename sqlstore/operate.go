@@ -7,19 +7,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 )
 
 // Get returns a row by id, or [store.ErrNotFound].
 func (s *Store) Get(ctx context.Context, id string) (store.Message, error) {
-	u, err := uuid.Parse(id)
-	if err != nil {
+	id, ok := s.dialect.id(id)
+	if !ok {
 		return store.Message{}, store.ErrNotFound
 	}
-	return s.getOne(ctx, s.sql.get, u.String())
+	return s.getOne(ctx, s.sql.get, id)
 }
 
 // GetByKey returns a row by tenant and idempotency key, or [store.ErrNotFound].
@@ -188,10 +186,12 @@ func (s *Store) Cancel(ctx context.Context, ids []string) ([]store.Verdict, erro
 }
 
 func (s *Store) act(ctx context.Context, op, query string, ids []string) ([]store.Verdict, error) {
-	places := make(map[string][]int, len(ids)) // by canonical id
+	places := make(map[string]int, len(ids)) // the first of each id, as it is stored
 	for i, id := range ids {
-		if u, err := uuid.Parse(id); err == nil {
-			places[u.String()] = append(places[u.String()], i)
+		if id, ok := s.dialect.id(id); ok {
+			if _, again := places[id]; !again {
+				places[id] = i
+			}
 		}
 	}
 	verdicts := make([]store.Verdict, len(ids))
@@ -210,7 +210,7 @@ func (s *Store) act(ctx context.Context, op, query string, ids []string) ([]stor
 			return nil, err
 		}
 		for _, id := range done {
-			verdicts[places[id][0]] = store.Applied
+			verdicts[places[id]] = store.Applied
 		}
 	}
 	return verdicts, nil

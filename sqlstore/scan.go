@@ -51,11 +51,17 @@ func each(rows *sql.Rows, f func(scan func(...any) error) error) (err error) {
 	}()
 	for rows.Next() {
 		if err := f(rows.Scan); err != nil {
-			return err
+			return &unreadable{err}
 		}
 	}
 	return rows.Err()
 }
+
+// unreadable is a row whose values are not of our types. Reading it again would not help.
+type unreadable struct{ err error }
+
+func (e *unreadable) Error() string { return e.err.Error() }
+func (e *unreadable) Unwrap() error { return e.err }
 
 // scanMessages reads rows of {columns}, with a last column for Message.Closing where the statement has one, and closes
 // them.
@@ -65,15 +71,16 @@ func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err er
 		var st string
 		var data, headers []byte
 		var token, category, code, externalID, closing sql.NullString
+		var attempts, maxAttempts, doubts sql.NullInt64
 		dest := []any{
 			&m.ID, &m.TenantID, &m.Channel, &m.Destination, &m.Template, &data, &m.IdempotencyKey, &st,
-			&m.Attempts, &m.MaxAttempts,
+			&attempts, &maxAttempts,
 			dbTime{&m.ScheduledAt},
 			dbTime{&m.NextAttemptAt},
 			dbTime{&m.LeasedUntil},
 			&token,
 			dbTime{&m.ExpiresAt},
-			&category, &code, &m.Doubts, &externalID,
+			&category, &code, &doubts, &externalID,
 			dbTime{&m.SentAt},
 			dbTime{&m.CreatedAt},
 			dbTime{&m.UpdatedAt},
@@ -88,6 +95,7 @@ func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err er
 		// A state that is not ours is shown as it is: no claim hands such a row out.
 		m.State = state.State(st)
 		m.Data = data
+		m.Attempts, m.MaxAttempts, m.Doubts = int(attempts.Int64), int(maxAttempts.Int64), int(doubts.Int64)
 		m.LastErrorCategory, m.LastErrorCode, m.ExternalID, m.Closing = category.String, code.String, externalID.String, closing.String
 		if id, err := uuid.Parse(token.String); err == nil {
 			m.Token = store.Token(id)

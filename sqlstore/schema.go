@@ -41,6 +41,13 @@ func (s *Store) Migrate(ctx context.Context) error {
 				return err
 			}
 		}
+		// An index of that name may exist on another table, such as this one under an earlier name.
+		if c, err = s.dialect.inspect(ctx, tx, s.names); err != nil {
+			return err
+		}
+		if problems, _ := c.compareIndexes(s.names); len(problems) > 0 {
+			return &SchemaError{Problems: problems}
+		}
 		return nil
 	})
 }
@@ -92,6 +99,7 @@ type catalog struct {
 	columns map[string]column
 	indexes []index
 	checks  []string // definitions
+	unfit   []string // why it cannot be an outbox at all
 }
 
 type column struct {
@@ -141,6 +149,9 @@ var ddlColumn = regexp.MustCompile(`(?m)^\t"?(\w+)"? (\w+)(.*)$`)
 
 // compareColumns holds the table against our own DDL. Columns of the application's own are fine.
 func (c catalog) compareColumns(ddl string, n names) (problems []string) {
+	for _, why := range c.unfit {
+		problems = append(problems, fmt.Sprintf("table %s must be an ordinary table of its own: %s", n.table, why))
+	}
 	for _, want := range ddlColumn.FindAllStringSubmatch(ddl, -1) {
 		name, kind := want[1], want[2]
 		have, ok := c.columns[name]
@@ -151,6 +162,8 @@ func (c catalog) compareColumns(ddl string, n names) (problems []string) {
 			problems = append(problems, fmt.Sprintf("column %s of table %s is of type %s, not %s", name, n.table, have.kind, kind))
 		case have.generated != generated:
 			problems = append(problems, fmt.Sprintf("column %s of table %s must be a stored generated column", name, n.table))
+		case strings.Contains(want[3], "NOT NULL") && !have.notNull:
+			problems = append(problems, fmt.Sprintf("column %s of table %s must be NOT NULL", name, n.table))
 		}
 	}
 	return problems

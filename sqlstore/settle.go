@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/recado-dev/recado/store"
 )
 
@@ -67,7 +65,7 @@ func (s *Store) fenced(ctx context.Context, op string, group []store.Settlement,
 	verdicts := make([]store.Verdict, len(group))
 	places := make([]int, 0, len(group))
 	for _, i := range order {
-		if possible(group[i].Fence) {
+		if s.possible(group[i].Fence) {
 			sorted, places = append(sorted, group[i]), append(places, i)
 		}
 	}
@@ -98,12 +96,13 @@ func (s *Store) fenced(ctx context.Context, op string, group []store.Settlement,
 }
 
 // SettleTx settles a row together with fn's work, in one transaction: see [store.TxSettler]. The transaction given to fn
-// is a *sql.Tx.
+// is a *sql.Tx; on PostgreSQL the server ends it when it idles for more than 30 s, so that a frozen process cannot hold the
+// row for ever.
 func (s *Store) SettleTx(ctx context.Context, one store.Settlement, fn func(context.Context, store.Tx) error) (store.Verdict, error) {
 	if err := one.Validate(); err != nil {
 		return store.Lost, err
 	}
-	if !possible(one.Fence) {
+	if !s.possible(one.Fence) {
 		return store.Lost, nil
 	}
 	tx, err := s.db.BeginTx(ctx, s.dialect.txOptions())
@@ -155,9 +154,9 @@ func (s *Store) Renew(ctx context.Context, fences []store.Fence, d time.Duration
 }
 
 // possible reports whether some claim may have given the fence; the database would choke on others.
-func possible(f store.Fence) bool {
-	_, err := uuid.Parse(f.ID)
-	return err == nil && f.Token != (store.Token{}) && !f.LeasedUntil.IsZero()
+func (s *Store) possible(f store.Fence) bool {
+	_, ok := s.dialect.id(f.ID)
+	return ok && f.Token != (store.Token{}) && !f.LeasedUntil.IsZero()
 }
 
 // write is what a settlement does to the numbers of a row.

@@ -189,7 +189,7 @@ func newToken() (t store.Token) {
 	return t
 }
 
-// live renders the live states, terminal the others; see statements.
+// quoteStates renders states as a list of literals; see render.
 func quoteStates(states []state.State) string {
 	list := ""
 	for i, st := range states {

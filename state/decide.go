@@ -29,14 +29,17 @@ func (r Row) Turn() time.Time {
 }
 
 // Age is how long the row has been wanting to go out at now: since the later of CreatedAt and ScheduledAt. It is never
-// negative.
+// negative, and at most a century.
 func (r Row) Age(now time.Time) time.Duration {
 	since := r.CreatedAt
 	if r.ScheduledAt.After(since) {
 		since = r.ScheduledAt
 	}
-	return max(0, now.Sub(since))
+	return min(max(0, now.Sub(since)), maxAge)
 }
+
+// maxAge keeps sums with an age from overflowing.
+const maxAge = 100 * 365 * 24 * time.Hour
 
 // Exhausted reports whether every allowed attempt has been charged.
 func (r Row) Exhausted() bool { return r.Attempts >= r.MaxAttempts }

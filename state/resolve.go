@@ -194,10 +194,10 @@ func machineWord(s string) bool {
 	return s != ""
 }
 
-// cleanID makes a provider's id safe to store: valid UTF-8, printable, bounded. An id that is not is dropped, since
+// cleanID makes a provider's id safe to store: valid UTF-8, printable, bounded, and no sentence. An id that is not is dropped, since
 // half an id is of no use.
 func cleanID(id string) string {
-	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+	unprintable := func(c rune) bool { return !unicode.IsPrint(c) || c == ' ' }
 	if len(id) > MaxExternalIDLength || !utf8.ValidString(id) || strings.ContainsFunc(id, unprintable) {
 		return ""
 	}

@@ -2,7 +2,11 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
 
 	"github.com/recado-dev/recado/state"
 )
@@ -31,17 +35,36 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	var netErr net.Error
 	code := e.Code
 	switch {
 	case code != "":
+	case e.Err == nil:
+		return "outbox: " + e.Op
 	case errors.Is(e.Err, context.DeadlineExceeded):
 		code = "deadline exceeded"
 	case errors.Is(e.Err, context.Canceled):
 		code = "canceled"
-	default:
+	case errors.Is(e.Err, sql.ErrTxDone):
+		code = "the transaction has ended"
+	case errors.Is(e.Err, driver.ErrBadConn), errors.Is(e.Err, sql.ErrConnDone), errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF), errors.As(e.Err, &netErr):
 		code = "connection failed"
+	default:
+		code = "failed without a code (errors.Unwrap has the driver's error)"
+	}
+	if hint := hints[code]; hint != "" {
+		code += " (" + hint + ")"
 	}
 	return "outbox: " + e.Op + ": " + code
+}
+
+// hints for the codes that a newcomer meets first.
+var hints = map[string]string{
+	"42P01":        "no such table: run Migrate, or look at Config.Table and Config.Schema",
+	"3F000":        "no such schema: look at Config.Schema",
+	"42501":        "the role lacks a permission",
+	"42601":        "syntax error: is this the engine of the Dialect?",
+	"SQLITE_ERROR": "often no such table: run Migrate, or look at Config.Table",
 }
 
 // Unwrap returns the driver's error.

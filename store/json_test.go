@@ -125,6 +125,8 @@ func TestJSONOfValues(t *testing.T) {
 	}{
 		"nothing":        {nil, `{}`},
 		"no text":        {json.RawMessage(nil), `{}`},
+		"bytes":          {[]byte(`{"a": 1}`), `{"a": 1}`},
+		"other bytes":    {[]byte("hola"), ""},
 		"nil map":        {map[string]int(nil), `null`},
 		"HTML":           {"<a&b>", `"<a&b>"`},
 		"big integer":    {uint64(18446744073709551615), `18446744073709551615`},

@@ -41,7 +41,7 @@ type NewMessage struct {
 	Channel        string            // required; one of the store's channels
 	Destination    string            // required: where to, as the transport understands it
 	Template       string            // required: what to say
-	Data           any               // anything that marshals to JSON; nil is {}; json.RawMessage is taken as it is
+	Data           any               // anything that marshals to JSON; nil is {}; json.RawMessage and []byte are JSON already
 	IdempotencyKey string            // required: 1 to 200 printable ASCII characters, unique within the tenant
 	ScheduledAt    time.Time         // not before; zero: now, by the store's clock
 	ExpiresAt      time.Time         // deliver by: past it the message is closed as vencido; zero: never
@@ -93,7 +93,7 @@ func (r Rules) Encode(m NewMessage) (Encoded, error) {
 		return Encoded{}, invalid("Channel", "is empty")
 	}
 	if !slices.Contains(channels, m.Channel) {
-		return Encoded{}, invalid("Channel", "is not one of the store's channels")
+		return Encoded{}, invalid("Channel", "is not one of the store's channels (see Channels)")
 	}
 	if err := checkText("Destination", m.Destination, MaxDestinationLength); err != nil {
 		return Encoded{}, err
@@ -145,7 +145,7 @@ func (r Rules) CheckTenant(tenant string) (string, error) {
 	}
 	id, err := uuid.Parse(tenant)
 	if err != nil || len(tenant) != 36 { // Parse also takes braces, a urn: prefix and bare digits
-		return "", invalid("TenantID", "is not a UUID")
+		return "", invalid("TenantID", "is not a UUID (for other tenants, see TextTenant)")
 	}
 	return id.String(), nil
 }
@@ -211,6 +211,9 @@ func encodeData(data any, limit int) (json.RawMessage, error) {
 		limit = DefaultMaxPayload
 	}
 	raw, isRaw := data.(json.RawMessage)
+	if text, ok := data.([]byte); ok { // encoding/json would make it base64
+		raw, isRaw = text, true
+	}
 	switch {
 	case data == nil, isRaw && raw == nil:
 		return json.RawMessage("{}"), nil

@@ -24,6 +24,9 @@ type Store interface {
 	// p.ReturnExhausted it is handed out instead: leased and fenced like the others but not charged, with
 	// Message.Closing set. Such a row is to be settled by fallar alone: there is no attempt to give back.
 	//
+	// A row that the database refuses to change, or that cannot be read, MUST NOT keep the others from being claimed: it is
+	// reported in Claim.Refused.
+	//
 	// Nothing due is not an error. Invalid params are an [InvalidError], before anything is written.
 	Claim(ctx context.Context, p ClaimParams) (Claim, error)
 
@@ -87,6 +90,7 @@ type Claim struct {
 	Now      time.Time // the store's clock at the claim; it may be zero when nothing was taken
 	Messages []Message // in order of (turn, id)
 	Closed   []Closed  // rows that it closed without handing them out, in no order
+	Refused  []Closed  // due rows that the database would not let it take or close, with its code; they were passed over
 
 	// Mark is where the next claim may begin to spare itself the finished and in-flight rows at the head. It never lies
 	// behind a claimed row, nor later than 5 s before Now; rows that turn up below it wait for the next claim from the
@@ -94,10 +98,10 @@ type Claim struct {
 	Mark Mark
 }
 
-// Closed is a row that a claim closed to fallido without a call.
+// Closed is a row that a claim closed to fallido without a call, or could not take.
 type Closed struct {
 	ID   string
-	Code string // lease_agotado, intentos_agotados or vencido
+	Code string // lease_agotado, intentos_agotados or vencido; or the database's
 }
 
 // Fence identifies one claim of one row. Both halves are needed: foreign workers write only the lease, and a lease

@@ -2,9 +2,12 @@ package store_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -97,7 +100,12 @@ func TestErrors(t *testing.T) {
 		{&store.Error{Op: "claim", Code: "40001", Err: secret}, "outbox: claim: 40001", "40001", false},
 		{&store.Error{Op: "enqueue", Code: "23505", Refused: true, Err: secret}, "outbox: enqueue: 23505", "23505", true},
 		{&store.Error{Op: "settle", Err: io.ErrUnexpectedEOF}, "outbox: settle: connection failed", "", false},
-		{&store.Error{Op: "settle"}, "outbox: settle: connection failed", "", false},
+		{&store.Error{Op: "settle"}, "outbox: settle", "", false},
+		{&store.Error{Op: "settle", Err: secret}, "outbox: settle: failed without a code (errors.Unwrap has the driver's error)", "", false},
+		{&store.Error{Op: "settle", Err: driver.ErrBadConn}, "outbox: settle: connection failed", "", false},
+		{&store.Error{Op: "settle", Err: &net.OpError{Op: "dial", Err: secret}}, "outbox: settle: connection failed", "", false},
+		{&store.Error{Op: "enqueue", Err: sql.ErrTxDone}, "outbox: enqueue: the transaction has ended", "", false},
+		{&store.Error{Op: "enqueue", Code: "42P01", Refused: true, Err: secret}, "outbox: enqueue: 42P01 (no such table: run Migrate, or look at Config.Table and Config.Schema)", "42P01", true},
 		{&store.Error{Op: "purge", Err: fmt.Errorf("x: %w", context.Canceled)}, "outbox: purge: canceled", "", false},
 		{&store.Error{Op: "purge", Err: context.DeadlineExceeded}, "outbox: purge: deadline exceeded", "", false},
 		{&store.Error{Op: "purge", Code: "57014", Err: context.DeadlineExceeded}, "outbox: purge: 57014", "57014", false},

@@ -66,7 +66,7 @@ JOIN "outbox" AS o ON o."organizacion_id" = d.tenant AND o.clave_idempotencia = 
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true);
 
 -- claim
-UPDATE "outbox" AS o SET
+UPDATE ONLY "outbox" AS o SET
 	estado = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= coalesce($1::timestamptz, statement_timestamp()), false)) AND NOT $8::boolean) THEN 'fallido' ELSE 'procesando' END,
 	intentos = o.intentos + CASE WHEN (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= coalesce($1::timestamptz, statement_timestamp()), false)) THEN 0 ELSE 1 END,
 	bloqueado_hasta = CASE WHEN ((o.intentos >= o.max_intentos OR coalesce(o.vence_en <= coalesce($1::timestamptz, statement_timestamp()), false)) AND NOT $8::boolean) THEN NULL ELSE coalesce($1::timestamptz, statement_timestamp()) + $6 * interval '1 microsecond' END,
@@ -77,7 +77,7 @@ UPDATE "outbox" AS o SET
 		WHEN o.vence_en <= coalesce($1::timestamptz, statement_timestamp()) THEN 'vencido' END ELSE o.ultimo_error_codigo END,
 	actualizado_en = coalesce($1::timestamptz, statement_timestamp())
 WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND o.ctid = ANY (ARRAY(
-	SELECT s.ctid FROM "outbox" AS s
+	SELECT s.ctid FROM ONLY "outbox" AS s
 	WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp())
 		AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
 		AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp()))
@@ -87,6 +87,13 @@ WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS
 RETURNING o.id, o."organizacion_id", o.canal, o.destino, o.plantilla, o.datos, o.clave_idempotencia, o.estado, o.intentos, o.max_intentos, o.programado_para, o.proximo_intento_en, o.bloqueado_hasta, o.reclamo, o.vence_en, o.ultimo_error_categoria, o.ultimo_error_codigo, o.dudas, o.id_externo, o.enviado_en, o.creado_en, o.actualizado_en, o.cabeceras, CASE WHEN $8::boolean THEN (SELECT CASE WHEN b.intentos >= b.max_intentos
 		THEN CASE b.estado WHEN 'procesando' THEN 'lease_agotado' ELSE 'intentos_agotados' END
 		WHEN b.vence_en <= coalesce($1::timestamptz, statement_timestamp()) THEN 'vencido' END FROM "outbox" AS b WHERE b.id = o.id) END;
+
+-- peek
+SELECT s.turno, s.id FROM ONLY "outbox" AS s
+WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp())
+	AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
+	AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp()))
+ORDER BY s.turno, s.id LIMIT 1;
 
 -- readBack
 SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras FROM "outbox"
@@ -131,8 +138,8 @@ WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS
 RETURNING o.id;
 
 -- purge
-DELETE FROM "outbox" WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND ctid = ANY (ARRAY(
-	SELECT s.ctid FROM "outbox" AS s
+DELETE FROM ONLY "outbox" WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND ctid = ANY (ARRAY(
+	SELECT s.ctid FROM ONLY "outbox" AS s
 	WHERE s.terminado < $1 AND s.terminado >= coalesce($2::timestamptz, '-infinity') AND s.estado = ANY ($3::text[])
 	ORDER BY s.terminado, s.id
 	LIMIT $4

@@ -77,10 +77,9 @@ UPDATE "outbox" AS o SET
 WHERE o.id IN (SELECT id FROM (
 	SELECT * FROM "outbox"
 	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
-		AND (turno, id) > (coalesce(?3, 0), ?4)
+		AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
 		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
-	ORDER BY turno, id
-	LIMIT ?5))
+	ORDER BY turno, id LIMIT ?5))
 RETURNING id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras;
 
 -- closing
@@ -89,10 +88,17 @@ SELECT o.id, CASE WHEN o.intentos >= o.max_intentos
 		WHEN o.vence_en <= ?1 THEN 'vencido' END FROM (
 	SELECT * FROM "outbox"
 	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
-		AND (turno, id) > (coalesce(?3, 0), ?4)
+		AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
 		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
-	ORDER BY turno, id
-	LIMIT ?5) AS o WHERE (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false));
+	ORDER BY turno, id LIMIT ?5) AS o WHERE (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false));
+
+-- peek
+SELECT turno, id FROM (
+	SELECT * FROM "outbox"
+	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
+		AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+	ORDER BY turno, id LIMIT 1);
 
 -- readBack
 SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras FROM "outbox"
@@ -137,7 +143,7 @@ RETURNING id;
 -- purge
 DELETE FROM "outbox" WHERE id IN (
 	SELECT id FROM "outbox"
-	WHERE terminado IS NOT NULL AND terminado < ?1 AND terminado >= coalesce(?2, 0)
+	WHERE terminado IS NOT NULL AND terminado < ?1 AND terminado >= coalesce(?2, -9223372036854775807)
 		AND estado IN (SELECT value FROM json_each(?3))
 	ORDER BY terminado, id
 	LIMIT ?4)

@@ -103,6 +103,8 @@ func New(c Config) (*Sender, error) {
 	switch {
 	case !word(c.Host):
 		return nil, &state.InvalidError{Field: "Host", Reason: "is not a host name"}
+	case strings.Contains(c.Host, ":") && net.ParseIP(c.Host) == nil:
+		return nil, &state.InvalidError{Field: "Host", Reason: "has a ':': the port goes into Port"}
 	case c.Port < 1 || c.Port > 65535:
 		return nil, &state.InvalidError{Field: "Port", Reason: "must be between 1 and 65535"}
 	case c.Security > InsecurePlaintext:

@@ -615,6 +615,8 @@ func TestNew(t *testing.T) {
 		{"", func(c *Config) { c.Security = InsecurePlaintext }},
 		{"Host", func(c *Config) { c.Host = "" }},
 		{"Host", func(c *Config) { c.Host = "mx.example\r\nQUIT" }},
+		{"Host", func(c *Config) { c.Host = "mx.example:587" }},
+		{"", func(c *Config) { c.Host = "::1" }},
 		{"Port", func(c *Config) { c.Port = -1 }},
 		{"Port", func(c *Config) { c.Port = 65536 }},
 		{"Security", func(c *Config) { c.Security = 3 }},

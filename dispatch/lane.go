@@ -41,6 +41,8 @@ type job struct {
 	transition state.Transition
 	verdict    store.Verdict
 	err        error
+	again      bool // its row is held by somebody else
+	waits      int  // how often it was
 }
 
 // pass is one lane at work. Everything in it belongs to the goroutine of run; others send it functions to run there.

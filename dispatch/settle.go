@@ -39,7 +39,8 @@ func (p *pass) write() {
 }
 
 // settle stores a group's results, and goes on trying while it can make sense: for a lease after the lease (the fence
-// decides), or to the end of the grace. A result that the database refuses does not hold up the others of its group.
+// decides), or to the end of the grace. A result that the database refuses, or whose row another transaction holds, does
+// not hold up the others of its group.
 func (p *pass) settle(group []*job) {
 	settlements := make([]store.Settlement, len(group))
 	settleBy := time.Time{}
@@ -64,15 +65,19 @@ func (p *pass) settle(group []*job) {
 		}
 		p.w.log.Warn("outbox settlement failed", zap.String("canal", p.channel), zap.Int("messages", len(group)),
 			zap.Int("try", try), zap.String("code", store.ErrorCode(err)))
-		final := store.Refused(err)
-		if final && len(group) > 1 {
+		final, locked := store.Refused(err), store.Locked(err)
+		if (final || locked) && len(group) > 1 {
 			p.settle(group[:len(group)/2])
 			p.settle(group[len(group)/2:])
 			return
 		}
-		wait := jitter(pause(try))
+		wait := jitter(pause(try + group[0].waits))
 		// A process that slept past its time finds its connections broken at the first try.
-		late := try > 1 && time.Now().Add(wait).After(settleBy)
+		late := (try > 1 || locked) && time.Now().Add(wait).After(settleBy)
+		if locked && !late && p.grace.Err() == nil {
+			group[0].again = true // later: the others need not wait for whoever holds this row
+			return
+		}
 		if final || late || p.grace.Err() != nil {
 			for _, j := range group {
 				j.err = err
@@ -93,16 +98,21 @@ var errVerdicts = errors.New("the store gave a wrong number of verdicts")
 // settled counts a group that was written, or could not be. A lane that cannot store any result pauses its claims, since
 // all that it sends would be sent again.
 func (p *pass) settled(group []*job) {
-	p.unstored = true
+	stored, failed := 0, 0
 	for _, j := range group {
+		if j.again {
+			p.setAside(j)
+			continue
+		}
 		p.open--
 		p.unsettled--
 		if j.err != nil {
+			failed++
 			p.report.Claimed++
 			p.report.Errors++
 			p.report.LastError = store.ErrorCode(j.err)
 		} else {
-			p.unstored = false
+			stored++
 			p.report.count(j.transition.Event, j.verdict)
 			if j.transition.Waits() {
 				p.claimBy(time.Now().Add(j.transition.Wait))
@@ -113,7 +123,19 @@ func (p *pass) settled(group []*job) {
 			Verdict: j.verdict, Failed: j.err != nil,
 		})
 	}
-	if p.unstored {
+	if stored > 0 {
+		p.unstored = false
+	} else if failed > 0 {
+		p.unstored = true
 		p.failed(maxUnstored)
 	}
+}
+
+// setAside has a message whose row somebody else holds settled later.
+func (p *pass) setAside(j *job) {
+	j.again = false
+	j.waits++
+	time.AfterFunc(jitter(pause(j.waits)), func() {
+		p.do(func() { p.finished = append(p.finished, j) })
+	})
 }

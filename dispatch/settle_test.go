@@ -488,3 +488,55 @@ func TestRandomFaults(t *testing.T) {
 		})
 	}
 }
+
+// A row that somebody else holds is settled when it can be; the others do not wait for it.
+func TestALockedRowStandsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const away = 20 * time.Second
+		b := newBox(t)
+		b.enqueue(9)
+		locked := &store.Error{Op: "settle", Code: "55P03", Locked: true}
+		w := newWorker(t, &holding{Faulty: &storetest.Faulty{Complete: b}, id: id(5), until: away, err: locked},
+			dispatch.Config{Concurrency: 9, Transports: serve(answer(accepted))})
+		done := make(chan dispatch.Report)
+		go func() { done <- w.ProcessBatch(context.Background()) }()
+		pass(away / 2)
+		if got := b.count()[state.Sent]; got != 8 {
+			t.Errorf("%d rows are settled while one is held, want the other 8", got)
+		}
+		wantReport(t, <-done, dispatch.Report{Claimed: 9, Sent: 9})
+		if now() < away || now() > away+6*time.Second {
+			t.Errorf("the pass ended at %s", now())
+		}
+	})
+}
+
+// A row that is held past its time is an error, like any result that cannot be stored.
+func TestARowLockedForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t)
+		b.enqueue(2)
+		locked := &store.Error{Op: "settle", Code: "55P03", Locked: true}
+		w := newWorker(t, &holding{Faulty: &storetest.Faulty{Complete: b}, id: id(1), until: 24 * time.Hour, err: locked},
+			dispatch.Config{Lease: time.Minute, Transports: serve(answer(accepted))})
+		wantReport(t, w.ProcessBatch(context.Background()), dispatch.Report{Claimed: 2, Sent: 1, Errors: 1, LastError: "55P03"})
+		if now() > 2*time.Minute+time.Second { // jitter
+			t.Errorf("the pass ended at %s, want one lease after the lease", now())
+		}
+	})
+}
+
+// holding is a store with a row that another transaction holds for a while.
+type holding struct {
+	*storetest.Faulty
+	id    string
+	until time.Duration
+	err   error
+}
+
+func (h *holding) Settle(ctx context.Context, s []store.Settlement) ([]store.Verdict, error) {
+	if now() < h.until && slices.ContainsFunc(s, func(one store.Settlement) bool { return one.ID == h.id }) {
+		return nil, h.err
+	}
+	return h.Faulty.Settle(ctx, s)
+}

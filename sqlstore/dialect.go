@@ -48,7 +48,8 @@ type statements struct {
 	insert, insertMany, find, findMany string
 	beforeClaim, claim                 string
 	closing, peek, readBack            string
-	settle, repeated, renew            string
+	settle, afterSettle                string
+	repeated, renew                    string
 	purge                              string
 
 	clock, get, getByKey               string
@@ -103,7 +104,7 @@ func render(d Dialect, n names) statements {
 // all returns every statement to be rendered.
 func (q *statements) all() []*string {
 	all := []*string{
-		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.repeated, &q.renew, &q.purge,
+		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.channels, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.requeue, &q.cancel, &q.unknown,
 	}
 	for i := range q.schema {

@@ -183,6 +183,9 @@ WHERE {bounded} AND o.id = d.id AND o.reclamo = d.reclamo
 	AND (CASE o.estado WHEN {procesando} THEN o.bloqueado_hasta END) = d.lease
 RETURNING o.id`,
 
+		// In SettleTx, the caller's own statements wait for locks as they always do.
+		afterSettle: `SET LOCAL lock_timeout TO DEFAULT`,
+
 		repeated: `
 SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::bool[], $7::text[], $8::text[],
 	$9::text[])
@@ -261,9 +264,9 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 		"{end_code}", endCode,
 		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
 		// A worker that is frozen in the middle of a transaction would keep its rows locked for ever, and claims would pass
-		// over them: the statement that takes the locks also says how long its transaction may idle. A subquery without
-		// outer references is evaluated once.
-		"{bounded}", "(SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL",
+		// over them: the statement that takes the locks also says how long its transaction may idle, and how long it waits
+		// for a row that somebody else has locked. A subquery without outer references is evaluated once.
+		"{bounded}", "(SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL",
 		"{now}", "coalesce($1::timestamptz, statement_timestamp())",
 		"{us}", "interval '1 microsecond'",
 	)

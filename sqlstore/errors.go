@@ -22,7 +22,7 @@ func (s *Store) fail(op string, err error) error {
 	if row := (*unreadable)(nil); errors.As(err, &row) && code == "" {
 		return &store.Error{Op: op, Code: "unreadable row", Refused: true, Err: err}
 	}
-	return &store.Error{Op: op, Code: code, Refused: refused(code), Err: err}
+	return &store.Error{Op: op, Code: code, Refused: refused(code), Locked: code == lockNotAvailable, Err: err}
 }
 
 // errorCode finds the code that the database gave: an SQLSTATE, or SQLITE_ and the name or number. No driver is
@@ -63,6 +63,8 @@ var sqliteCodes = map[int64]string{
 	1: "ERROR", 3: "PERM", 5: "BUSY", 6: "LOCKED", 8: "READONLY", 9: "INTERRUPT", 10: "IOERR", 11: "CORRUPT", 13: "FULL",
 	14: "CANTOPEN", 17: "SCHEMA", 18: "TOOBIG", 19: "CONSTRAINT", 20: "MISMATCH", 21: "MISUSE", 25: "RANGE", 26: "NOTADB",
 }
+
+const lockNotAvailable = "55P03"
 
 // repeatable codes ask for the transaction to be run again.
 func repeatable(code string) bool {

@@ -264,6 +264,7 @@ func TestSettleFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
+		mock.ExpectExec(box.sql.afterSettle).WillReturnResult(sqlmock.NewResult(0, 0))
 		mock.ExpectCommit().WillReturnError(errLost)
 		verdict, err := box.SettleTx(t.Context(), settlement(0), func(context.Context, store.Tx) error { return nil })
 		checkError(t, err, errLost, "")

@@ -122,6 +122,11 @@ func (s *Store) SettleTx(ctx context.Context, one store.Settlement, fn func(cont
 		}
 		return store.Applied, nil
 	}
+	if s.sql.afterSettle != "" {
+		if _, err := tx.ExecContext(ctx, s.sql.afterSettle); err != nil {
+			return store.Lost, s.fail("settle", err)
+		}
+	}
 	if err := fn(ctx, tx); err != nil {
 		return store.Lost, err
 	}

@@ -31,6 +31,9 @@ type Error struct {
 	// of no use: a violated constraint, a bad value, a missing table or permission.
 	Refused bool
 
+	// Locked says that another transaction held a row for too long. The other rows of the same write are not to blame.
+	Locked bool
+
 	Err error
 }
 
@@ -89,6 +92,12 @@ func Refused(err error) bool {
 		return dbErr.Refused
 	}
 	return errors.Is(err, ErrInvalidOptions) || errors.Is(err, ErrTxRequired) || errors.As(err, &transition)
+}
+
+// Locked reports whether err came from a row that another transaction holds: see [Error.Locked].
+func Locked(err error) bool {
+	var dbErr *Error
+	return errors.As(err, &dbErr) && dbErr.Locked
 }
 
 func invalid(field, reason string) error { return &InvalidError{Field: field, Reason: reason} }

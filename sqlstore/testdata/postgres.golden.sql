@@ -76,7 +76,7 @@ UPDATE ONLY "outbox" AS o SET
 		THEN CASE o.estado WHEN 'procesando' THEN 'lease_agotado' ELSE 'intentos_agotados' END
 		WHEN o.vence_en <= coalesce($1::timestamptz, statement_timestamp()) THEN 'vencido' END ELSE o.ultimo_error_codigo END,
 	actualizado_en = coalesce($1::timestamptz, statement_timestamp())
-WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND o.ctid = ANY (ARRAY(
+WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND o.ctid = ANY (ARRAY(
 	SELECT s.ctid FROM ONLY "outbox" AS s
 	WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp())
 		AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
@@ -115,9 +115,12 @@ UPDATE "outbox" AS o SET
 FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::int[], $7::bigint[], $8::bool[], $9::text[],
 	$10::text[], $11::text[], $12::int[])
 	AS d(id, reclamo, lease, estado, devuelto, espera, conserva, categoria, codigo, externo, duda)
-WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND o.id = d.id AND o.reclamo = d.reclamo
+WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND o.id = d.id AND o.reclamo = d.reclamo
 	AND (CASE o.estado WHEN 'procesando' THEN o.bloqueado_hasta END) = d.lease
 RETURNING o.id;
+
+-- afterSettle
+SET LOCAL lock_timeout TO DEFAULT;
 
 -- repeated
 SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::bool[], $7::text[], $8::text[],
@@ -133,12 +136,12 @@ WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos 
 -- renew
 UPDATE "outbox" AS o SET bloqueado_hasta = d.lease + $5 * interval '1 microsecond', actualizado_en = coalesce($1::timestamptz, statement_timestamp())
 FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS d(id, reclamo, lease)
-WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND o.id = d.id AND o.reclamo = d.reclamo
+WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND o.id = d.id AND o.reclamo = d.reclamo
 	AND (CASE o.estado WHEN 'procesando' THEN o.bloqueado_hasta END) IN (d.lease, d.lease + $5 * interval '1 microsecond')
 RETURNING o.id;
 
 -- purge
-DELETE FROM ONLY "outbox" WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND ctid = ANY (ARRAY(
+DELETE FROM ONLY "outbox" WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND ctid = ANY (ARRAY(
 	SELECT s.ctid FROM ONLY "outbox" AS s
 	WHERE s.terminado < $1 AND s.terminado >= coalesce($2::timestamptz, '-infinity') AND s.estado = ANY ($3::text[])
 	ORDER BY s.terminado, s.id
@@ -183,13 +186,13 @@ GROUP BY canal, estado;
 -- requeue
 UPDATE "outbox" SET estado = 'pendiente', intentos = 0, programado_para = coalesce($1::timestamptz, statement_timestamp()), proximo_intento_en = coalesce($1::timestamptz, statement_timestamp()),
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = coalesce($1::timestamptz, statement_timestamp())
-WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND id = ANY ($2::uuid[]) AND estado IN ('fallido', 'descartado')
+WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND id = ANY ($2::uuid[]) AND estado IN ('fallido', 'descartado')
 RETURNING id;
 
 -- cancel
 UPDATE "outbox" SET estado = 'descartado', ultimo_error_categoria = 'rechazado', ultimo_error_codigo = 'cancelado',
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = coalesce($1::timestamptz, statement_timestamp())
-WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL AND id = ANY ($2::uuid[]) AND estado IN ('pendiente')
+WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND id = ANY ($2::uuid[]) AND estado IN ('pendiente')
 RETURNING id;
 
 -- unknown

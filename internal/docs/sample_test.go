@@ -101,7 +101,7 @@ func sampleMock(mock sqlmock.Sqlmock, box *sqlstore.Store, id string) {
 	// mock:end
 }
 
-func sampleOperate(ctx context.Context, box *sqlstore.Store, club string) (_ store.Message, all []store.Verdict, stats []store.ChannelStats, _ error) {
+func sampleOperate(ctx context.Context, box *sqlstore.Store, club string) (store.Message, []store.Verdict, []store.ChannelStats, error) {
 	// operate:begin
 	ids := []string{"0190a5a0-0000-7000-8000-000000000007"}
 	requeued, err := box.Requeue(ctx, ids) // fallido, descartado → pendiente, due now, no attempts charged
@@ -112,7 +112,7 @@ func sampleOperate(ctx context.Context, box *sqlstore.Store, club string) (_ sto
 	if err != nil {
 		log.Fatal(err)
 	}
-	stats, err = box.Stats(ctx, store.StatsParams{}) // per channel: oldest due, live, ended in 24 h
+	stats, err := box.Stats(ctx, store.StatsParams{}) // per channel: oldest due, live, ended in 24 h
 	if err != nil {
 		log.Fatal(err)
 	}

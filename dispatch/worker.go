@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -168,7 +167,7 @@ func (w *Worker) lookForUnserved(ctx context.Context) {
 	})
 	// A foreign writer's channel may be any text, and there may be any number of them.
 	known := len(channels)
-	channels = slices.DeleteFunc(channels, func(c string) bool { return !channelName.MatchString(c) })
+	channels = slices.DeleteFunc(channels, func(c string) bool { return !store.ValidChannel(c) })
 	channels = channels[:min(len(channels), maxUnserved)]
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,8 +176,6 @@ func (w *Worker) lookForUnserved(ctx context.Context) {
 
 // The unserved channels that are named in warnings, or discarded, at a time.
 const maxUnserved = 20
-
-var channelName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,63}$`)
 
 // discardLanes are for the unserved channels, where those are to be discarded.
 func (w *Worker) discardLanes() (lanes []*lane) {

@@ -58,6 +58,14 @@ type statements struct {
 	requeue, cancel, unknown           string
 }
 
+// The claim's own part of the lifecycle, for a row o: that it has come to its end, and state.Closing's code for it.
+const (
+	atEnd   = "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))"
+	endCode = `CASE WHEN o.intentos >= o.max_intentos
+		THEN CASE o.estado WHEN {procesando} THEN {lease_agotado} ELSE {intentos_agotados} END
+		WHEN o.vence_en <= {now} THEN {vencido} END`
+)
+
 // columns are those of a row that have a fixed name, in the order in which they are read; the tenant's column comes
 // second, behind the id.
 var columns = []string{

@@ -58,11 +58,6 @@ func (postgres) txOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
-// endCode is state.Closing in SQL, for an exhausted or expired row o.
-const endCode = `CASE WHEN o.intentos >= o.max_intentos
-		THEN CASE o.estado WHEN {procesando} THEN {lease_agotado} ELSE {intentos_agotados} END
-		WHEN o.vence_en <= {now} THEN {vencido} END`
-
 func (postgres) statements() statements {
 	return expand(statements{
 		schema: []string{
@@ -143,9 +138,7 @@ UPDATE ONLY {table} AS o SET
 	actualizado_en = {now}
 WHERE {bounded} AND o.ctid = ANY (ARRAY(
 	SELECT s.ctid FROM ONLY {table} AS s
-	WHERE s.canal = $2 AND s.turno <= {now}
-		AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
-		AND (s.estado = {pendiente} OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= {now})
+	WHERE {due} AND {behind_mark}
 	ORDER BY s.turno, s.id
 	LIMIT $5
 	FOR UPDATE SKIP LOCKED))
@@ -153,9 +146,7 @@ RETURNING {o.columns}, {closing_before}`,
 
 		peek: `
 SELECT s.turno, s.id FROM ONLY {table} AS s
-WHERE s.canal = $2 AND s.turno <= {now}
-	AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
-	AND (s.estado = {pendiente} OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= {now})
+WHERE {due} AND {behind_mark}
 ORDER BY s.turno, s.id LIMIT 1`,
 
 		readBack: `
@@ -230,9 +221,7 @@ WITH RECURSIVE c AS (
 SELECT canal FROM c WHERE canal IS NOT NULL`,
 
 		oldestDue: `
-SELECT turno FROM {table}
-WHERE canal = $2 AND turno <= {now} AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})
-ORDER BY turno, id LIMIT 1`,
+SELECT s.turno FROM {table} AS s WHERE {due} ORDER BY s.turno, s.id LIMIT 1`,
 
 		liveCounts: `
 SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM {table} WHERE canal = $1 AND turno IS NOT NULL LIMIT $2) AS t
@@ -261,8 +250,10 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 		"{closed}", "({at_end} AND NOT $8::boolean)",
 		// The row as it was: a subquery sees the statement's snapshot.
 		"{closing_before}", "CASE WHEN $8::boolean THEN (SELECT "+strings.ReplaceAll(endCode, "o.", "b.")+" FROM {table} AS b WHERE b.id = o.id) END",
+		"{due}", "s.canal = $2 AND s.turno <= {now} AND (s.estado = {pendiente} OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= {now})",
+		"{behind_mark}", "(s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)",
 		"{end_code}", endCode,
-		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
+		"{at_end}", atEnd,
 		// A worker that is frozen in the middle of a transaction would keep its rows locked for ever, and claims would pass
 		// over them: the statement that takes the locks also says how long its transaction may idle, and how long it waits
 		// for a row that somebody else has locked. A subquery without outer references is evaluated once.

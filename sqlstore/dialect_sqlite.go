@@ -127,7 +127,7 @@ RETURNING {columns}`,
 		// What a claim with ReturnExhausted is about to hand out to be closed, read in the claim's own transaction.
 		closing: `SELECT o.id, {end_code} FROM ({due}) AS o WHERE {at_end}`,
 
-		peek: `SELECT turno, id FROM ({due_of 1})`,
+		peek: `SELECT turno, id FROM ({first_due})`,
 
 		readBack: `
 SELECT {columns} FROM {table}
@@ -194,10 +194,7 @@ WITH RECURSIVE c AS (
 SELECT canal FROM c WHERE canal IS NOT NULL`,
 
 		oldestDue: `
-SELECT turno FROM {table}
-WHERE canal = ?2 AND turno IS NOT NULL AND turno <= {now}
-	AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})
-ORDER BY turno, id LIMIT 1`,
+SELECT turno FROM {table} WHERE {is_due} ORDER BY turno, id LIMIT 1`,
 
 		liveCounts: `
 SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM {table} WHERE canal = ?1 AND turno IS NOT NULL LIMIT ?2)
@@ -224,17 +221,16 @@ RETURNING id`,
 SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
 	},
 		"{closed}", "({at_end} AND NOT ?8)",
-		"{due}", "{due_of ?5}",
-		"{due_of 1}", "{due_head} LIMIT 1",
-		"{due_of ?5}", "{due_head} LIMIT ?5",
+		"{due}", "{due_head} LIMIT ?5",
+		"{first_due}", "{due_head} LIMIT 1",
 		"{due_head}", `
 	SELECT * FROM {table}
-	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= {now}
-		AND (turno, id) > (coalesce(?3, {first}), ?4)
-		AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})
+	WHERE {is_due} AND (turno, id) > (coalesce(?3, {first}), ?4)
 	ORDER BY turno, id`,
+		"{is_due}", `canal = ?2 AND turno IS NOT NULL AND turno <= {now}
+		AND (estado = {pendiente} OR bloqueado_hasta IS NULL OR bloqueado_hasta <= {now})`,
 		"{end_code}", endCode,
-		"{at_end}", "(o.intentos >= o.max_intentos OR coalesce(o.vence_en <= {now}, false))",
+		"{at_end}", atEnd,
 		"{first}", "-9223372036854775807", // before every time
 		"{now}", "?1",
 		"{default_now}", "(CAST((julianday('now') - 2440587.5) * 86400000000 AS integer))",

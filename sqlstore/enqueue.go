@@ -194,7 +194,7 @@ func (s *Store) EnqueueAll(ctx context.Context, tx store.Tx, ms []store.NewMessa
 	return results, nil
 }
 
-// chunkSize is how many rows go into one statement. Twelve parameters a row stay below SQLite's 32,766.
+// chunkSize is how many rows go into one statement, so that none grows without bound.
 const chunkSize = 1000
 
 // Prepare prepares the enqueue statement on the pool, outside any transaction. From then on Enqueue uses it in

@@ -10,10 +10,7 @@ import (
 	"github.com/recado-dev/recado/store"
 )
 
-var (
-	identifier  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
-	channelName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
-)
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
 // names are the identifiers from configuration, checked and quoted.
 type names struct {

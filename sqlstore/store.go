@@ -108,8 +108,8 @@ func (cfg Config) resolve(d Dialect) (names, store.Rules, error) {
 		return names{}, rules, &store.InvalidError{Field: "Config.Channels", Reason: "is empty"}
 	}
 	for _, c := range cfg.Channels {
-		if !channelName.MatchString(c) {
-			return names{}, rules, &store.InvalidError{Field: "Config.Channels", Reason: "has a name that does not match " + channelName.String()}
+		if !store.ValidChannel(c) {
+			return names{}, rules, &store.InvalidError{Field: "Config.Channels", Reason: "has a name that is not of up to 63 lower-case letters, digits, '_', '.' and '-'"}
 		}
 	}
 	n, err := newNames(cfg, d)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,12 @@ const (
 
 // DefaultChannels are the channels that a store accepts unless told otherwise.
 var DefaultChannels = []string{"correo", "whatsapp"}
+
+var channelName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+
+// ValidChannel reports whether name can be the name of a channel: 1 to 63 lower-case letters, digits, '_', '.' and '-',
+// beginning with a letter or a digit. Rows of foreign writers may hold others.
+func ValidChannel(name string) bool { return channelName.MatchString(name) }
 
 // NewMessage is a message to enqueue. Texts are refused, never trimmed or cut: when they are empty, too long, not UTF-8,
 // have control characters, or begin or end with white space.

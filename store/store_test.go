@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,17 @@ func TestErrors(t *testing.T) {
 		}
 		if got := store.ErrorCode(err); got != "" {
 			t.Errorf("%v: the code is %q", err, got)
+		}
+	}
+}
+
+func TestValidChannel(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"correo": true, "2": true, "push.ios_v2-beta": true, strings.Repeat("a", 63): true,
+		"": false, "Correo": false, "a b": false, ".a": false, "ñ": false, "ana@club.example": false, "correo\n": false, strings.Repeat("a", 64): false,
+	} {
+		if store.ValidChannel(name) != ok {
+			t.Errorf("%q: %v", name, !ok)
 		}
 	}
 }

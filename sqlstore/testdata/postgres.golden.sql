@@ -78,9 +78,7 @@ UPDATE ONLY "outbox" AS o SET
 	actualizado_en = coalesce($1::timestamptz, statement_timestamp())
 WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND o.ctid = ANY (ARRAY(
 	SELECT s.ctid FROM ONLY "outbox" AS s
-	WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp())
-		AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
-		AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp()))
+	WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp()) AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp())) AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
 	ORDER BY s.turno, s.id
 	LIMIT $5
 	FOR UPDATE SKIP LOCKED))
@@ -90,9 +88,7 @@ RETURNING o.id, o."organizacion_id", o.canal, o.destino, o.plantilla, o.datos, o
 
 -- peek
 SELECT s.turno, s.id FROM ONLY "outbox" AS s
-WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp())
-	AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
-	AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp()))
+WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp()) AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp())) AND (s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
 ORDER BY s.turno, s.id LIMIT 1;
 
 -- readBack
@@ -170,9 +166,7 @@ WITH RECURSIVE c AS (
 SELECT canal FROM c WHERE canal IS NOT NULL;
 
 -- oldestDue
-SELECT turno FROM "outbox"
-WHERE canal = $2 AND turno <= coalesce($1::timestamptz, statement_timestamp()) AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp()))
-ORDER BY turno, id LIMIT 1;
+SELECT s.turno FROM "outbox" AS s WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp()) AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp())) ORDER BY s.turno, s.id LIMIT 1;
 
 -- liveCounts
 SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM "outbox" WHERE canal = $1 AND turno IS NOT NULL LIMIT $2) AS t

@@ -77,8 +77,7 @@ UPDATE "outbox" AS o SET
 WHERE o.id IN (SELECT id FROM (
 	SELECT * FROM "outbox"
 	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
-		AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
-		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1) AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
 	ORDER BY turno, id LIMIT ?5))
 RETURNING id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, estado, intentos, max_intentos, programado_para, proximo_intento_en, bloqueado_hasta, reclamo, vence_en, ultimo_error_categoria, ultimo_error_codigo, dudas, id_externo, enviado_en, creado_en, actualizado_en, cabeceras;
 
@@ -88,16 +87,14 @@ SELECT o.id, CASE WHEN o.intentos >= o.max_intentos
 		WHEN o.vence_en <= ?1 THEN 'vencido' END FROM (
 	SELECT * FROM "outbox"
 	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
-		AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
-		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1) AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
 	ORDER BY turno, id LIMIT ?5) AS o WHERE (o.intentos >= o.max_intentos OR coalesce(o.vence_en <= ?1, false));
 
 -- peek
 SELECT turno, id FROM (
 	SELECT * FROM "outbox"
 	WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
-		AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
-		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1) AND (turno, id) > (coalesce(?3, -9223372036854775807), ?4)
 	ORDER BY turno, id LIMIT 1);
 
 -- readBack
@@ -170,10 +167,8 @@ WITH RECURSIVE c AS (
 SELECT canal FROM c WHERE canal IS NOT NULL;
 
 -- oldestDue
-SELECT turno FROM "outbox"
-WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
-	AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1)
-ORDER BY turno, id LIMIT 1;
+SELECT turno FROM "outbox" WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
+		AND (estado = 'pendiente' OR bloqueado_hasta IS NULL OR bloqueado_hasta <= ?1) ORDER BY turno, id LIMIT 1;
 
 -- liveCounts
 SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM "outbox" WHERE canal = ?1 AND turno IS NOT NULL LIMIT ?2)

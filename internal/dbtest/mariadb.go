@@ -17,7 +17,8 @@ import (
 const mariadbEnv = "RECADO_TEST_MARIADB"
 
 const mariadbHelp = `no MariaDB server to test with.
-Install one (Debian: apt-get install mariadb-server; macOS: brew install mariadb), or start one yourself, such as
+Install one (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb), or start one
+yourself, such as
 	docker run --rm -p 127.0.0.1:3306:3306 -e MARIADB_ROOT_PASSWORD=recado mariadb:11
 and set ` + mariadbEnv + `='root:recado@tcp(127.0.0.1:3306)/'`
 
@@ -65,16 +66,14 @@ func findMariaDB() (*mysql.Config, error) {
 
 // mariadbBinaries returns the directory of mariadb-install-db. The server is there or beside it.
 func mariadbBinaries() (string, error) {
-	return programs("mariadb-install-db", mariadbHelp,
-		"/usr/bin",
-		"/opt/homebrew/opt/mariadb*/bin",
-		"/usr/local/opt/mariadb*/bin")
+	return programs("mariadb-install-db", mariadbHelp, "/opt/homebrew/opt/mariadb*/bin", "/usr/local/opt/mariadb*/bin")
 }
 
 // mariadbScript prepares and starts a server in the current directory. $1 holds the programs, $2 is the port.
 //
 // Nothing is synced to the disk, since no test survives a crash of the operating system. Commits still reach the kernel,
 // and pages still go through the doublewrite buffer: a server that is killed must not have lost what it confirmed.
+// --force: the host need not have a name that resolves.
 var mariadbScript = script{
 	start: `
 cat >my.cnf <<END &&
@@ -92,11 +91,11 @@ innodb-log-file-size = 16M
 innodb-flush-log-at-trx-commit = 2
 debug-no-sync
 END
-"$1/mariadb-install-db" --defaults-file="$PWD/my.cnf" --skip-test-db >log 2>&1 && {
+"$1/mariadb-install-db" --defaults-file="$PWD/my.cnf" --skip-test-db --force >log 2>&1 && {
 	PATH="$1:${1%/*}/sbin:${1%/*}/libexec" mariadbd --defaults-file="$PWD/my.cnf" >>log 2>&1 &
 	while kill -0 $! && ! grep -q 'ready for connections' log; do sleep 0.1; done
 	kill -0 $!
-} 2>>log`,
+} 2>/dev/null`,
 	stop: `kill -KILL $!; wait $!`,
 }
 

@@ -73,8 +73,8 @@ func randomName() string {
 	return "recado_" + string(name)
 }
 
-// programs returns the directory that holds the named program: the one on PATH, else the newest that a pattern finds. Where
-// there is none the error is help.
+// programs returns the directory that holds the named program: the one on PATH, else the newest that a pattern finds.
+// Where there is none the error is help.
 func programs(name, help string, patterns ...string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {

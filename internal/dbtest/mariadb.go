@@ -93,8 +93,9 @@ debug-no-sync
 END
 "$1/mariadb-install-db" --defaults-file="$PWD/my.cnf" --skip-test-db --force >log 2>&1 && {
 	PATH="$1:${1%/*}/sbin:${1%/*}/libexec" mariadbd --defaults-file="$PWD/my.cnf" >>log 2>&1 &
-	while kill -0 $! && ! grep -q 'ready for connections' log; do sleep 0.1; done
-	kill -0 $!
+	tries=600
+	until grep -q 'ready for connections' log || [ $((tries -= 1)) = 0 ] || ! kill -0 $!; do sleep 0.1; done
+	grep -q 'ready for connections' log || { kill -KILL $!; false; }
 } 2>/dev/null`,
 	stop: `kill -KILL $!; wait $!`,
 }

@@ -33,7 +33,9 @@ func Postgres(tb testing.TB) string {
 	}
 	name := randomName()
 	// template0 never has visitors, so creations need not wait for each other.
-	forTest(tb, "postgres", server.String(), "CREATE DATABASE "+name+" TEMPLATE template0", "DROP DATABASE "+name+" WITH (FORCE)")
+	forTest(tb, "postgres", server.String(),
+		"CREATE DATABASE "+name+" TEMPLATE template0",
+		"DROP DATABASE "+name+" WITH (FORCE)")
 	dsn := *server
 	dsn.Path = "/" + name
 	return dsn.String()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 	_ "modernc.org/sqlite"
@@ -33,6 +34,7 @@ type engine struct {
 var engines = []engine{
 	{"postgres/pq", Postgres, false, func(tb testing.TB) *sql.DB { return openDB(tb, "postgres", dbtest.Postgres(tb)) }},
 	{"postgres/pgx", Postgres, true, func(tb testing.TB) *sql.DB { return openDB(tb, "pgx", dbtest.Postgres(tb)) }},
+	{"mariadb", MySQL, false, func(tb testing.TB) *sql.DB { return openDB(tb, "mysql", dbtest.MariaDB(tb)) }},
 	{"sqlite/modernc", SQLite, false, func(tb testing.TB) *sql.DB {
 		return openDB(tb, "sqlite", sqliteFile(tb)+"?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(off)")
 	}},
@@ -97,13 +99,17 @@ func (s *Store) put(ctx context.Context, m store.Message) error {
 	}
 	marks, news := make([]string, len(args)), make([]string, len(args))
 	for i := range marks {
-		if marks[i] = fmt.Sprintf("$%d", i+1); d == SQLite {
-			marks[i] = "?"
+		if marks[i] = "?"; d == Postgres {
+			marks[i] = fmt.Sprintf("$%d", i+1)
 		}
 		news[i] = names[i] + " = excluded." + names[i]
 	}
-	_, err := s.db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT (id) DO UPDATE SET %s",
-		s.names.table, strings.Join(names, ", "), strings.Join(marks, ", "), strings.Join(news, ", ")), args...)
+	write, conflict := "INSERT", "ON CONFLICT (id) DO UPDATE SET "+strings.Join(news, ", ")
+	if d == MySQL {
+		write, conflict = "REPLACE", ""
+	}
+	_, err := s.db.ExecContext(ctx, fmt.Sprintf("%s INTO %s (%s) VALUES (%s) %s",
+		write, s.names.table, strings.Join(names, ", "), strings.Join(marks, ", "), conflict), args...)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,22 +132,43 @@ func (c *testClock) get() time.Time {
 	return c.now
 }
 
+// variants are engines under settings that people have on their handles and servers.
+var variants = []engine{
+	{"postgres/repeatable_read", Postgres, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "postgres", dbtest.Postgres(tb)+"&default_transaction_isolation=repeatable%20read&TimeZone=Asia/Kathmandu")
+	}},
+	{"postgres/serializable", Postgres, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "pgx", dbtest.Postgres(tb)+"&default_transaction_isolation=serializable&default_query_exec_mode=simple_protocol")
+	}},
+	// REPEATABLE READ is the server's default.
+	{"mariadb/parseTime", MySQL, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "mysql", dbtest.MariaDB(tb)+"?parseTime=true&loc=Asia%2FKathmandu&clientFoundRows=true&time_zone=%27%2B05:45%27&sql_mode=%27%27")
+	}},
+	{"mariadb/serializable", MySQL, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "mysql", dbtest.MariaDB(tb)+"?tx_isolation=%27SERIALIZABLE%27&interpolateParams=true&sql_mode=%27ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH%27")
+	}},
+}
+
 func TestConformance(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
-		for tenant, text := range map[string]bool{"uuid": false, "text": true} {
-			if text && (e.secondDriver || e.dialect.tenantType(true) == e.dialect.tenantType(false)) {
-				continue // the type of the tenant is the dialect's affair
-			}
-			t.Run(tenant, func(t *testing.T) {
-				var tables atomic.Int64
-				storetest.Run(t, func(t *testing.T) storetest.Fixture {
-					var clock testClock
-					box := newBox(t, e, db, Config{
-						Table: fmt.Sprintf("outbox_%s_%d", tenant, tables.Add(1)), TextTenant: text, Clock: clock.get,
+	for _, e := range slices.Concat(engines, variants) {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			db := e.open(t)
+			for tenant, text := range map[string]bool{"uuid": false, "text": true} {
+				if text && (e.secondDriver || e.dialect.tenantType(true) == e.dialect.tenantType(false)) {
+					continue // the type of the tenant is the dialect's affair
+				}
+				t.Run(tenant, func(t *testing.T) {
+					var tables atomic.Int64
+					storetest.Run(t, func(t *testing.T) storetest.Fixture {
+						var clock testClock
+						box := newBox(t, e, db, Config{
+							Table: fmt.Sprintf("outbox_%s_%d", tenant, tables.Add(1)), TextTenant: text, Clock: clock.get,
+						})
+						return storetest.Fixture{Store: box, Put: box.put, Get: box.Get, SetClock: clock.set, TextTenant: text}
 					})
-					return storetest.Fixture{Store: box, Put: box.put, Get: box.Get, SetClock: clock.set, TextTenant: text}
 				})
-			})
-		}
-	})
+			}
+		})
+	}
 }

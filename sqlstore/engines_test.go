@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -82,21 +81,10 @@ func newBox(tb testing.TB, e engine, db *sql.DB, cfg Config) *Store {
 
 // put writes a whole row past all rules.
 func (s *Store) put(ctx context.Context, m store.Message) error {
-	d := s.dialect
-	headers := any(nil)
-	if m.Headers != nil {
-		text, err := json.Marshal(m.Headers)
-		if err != nil {
-			return err
-		}
-		headers = string(text)
-	}
-	names := append([]string{columns[0], s.names.tenant}, columns[1:len(columns)-2]...)
-	args := []any{
-		m.ID, m.TenantID, m.Channel, m.Destination, m.Template, string(m.Data), m.IdempotencyKey, string(m.State),
-		m.Attempts, m.MaxAttempts, d.time(m.ScheduledAt), d.time(m.NextAttemptAt), d.time(m.LeasedUntil), tokenText(m.Token),
-		d.time(m.ExpiresAt), null(m.LastErrorCategory), null(m.LastErrorCode), m.Doubts, null(m.ExternalID), d.time(m.SentAt),
-		d.time(m.CreatedAt), d.time(m.UpdatedAt), headers,
+	d, names := s.dialect, append([]string{columns[0], s.names.tenant}, columns[1:len(columns)-2]...)
+	args := make([]any, len(names))
+	for i, v := range s.values(m) {
+		args[i] = v
 	}
 	marks, news := make([]string, len(args)), make([]string, len(args))
 	for i := range marks {

@@ -230,10 +230,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// EnqueueSQL returns the statements of Enqueue as they are sent: the insert, and the look-up of a key in use. Package
-// sqlstoretest builds its expectations from them.
-func (s *Store) EnqueueSQL() (insert, find string) { return s.sql.insert.text, s.sql.find.text }
-
 // isNil sees through an interface that holds a nil pointer.
 func isNil(tx store.Tx) bool {
 	if tx == nil {

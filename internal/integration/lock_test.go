@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/recado-dev/recado/dispatch"
-	"github.com/recado-dev/recado/internal/dbtest"
 	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
@@ -20,20 +19,12 @@ import (
 // Somebody holds the row of a message that is being sent, as an open psql does after an UPDATE: the other messages are
 // settled meanwhile, and this one when it is let go.
 func TestARowHeldBySomebody(t *testing.T) {
-	db, err := sql.Open("postgres", dbtest.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	onServers(t, heldRow)
+}
+
+func heldRow(t *testing.T, db *sql.DB, box *sqlstore.Store) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	box, err := sqlstore.New(db, sqlstore.Postgres, sqlstore.Config{TextTenant: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := box.Migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +62,7 @@ func TestARowHeldBySomebody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.ExecContext(ctx, "UPDATE outbox SET destino = destino WHERE id = $1", results[7].ID); err != nil {
+	if _, err := other.ExecContext(ctx, "UPDATE outbox SET destino = 'eva' WHERE id = '"+results[7].ID+"'"); err != nil {
 		t.Fatal(err)
 	}
 	close(held)

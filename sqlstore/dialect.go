@@ -50,7 +50,7 @@ type statements struct {
 	closing, peek, readBack            string
 	settle, afterSettle                string
 	repeated, renew                    string
-	purge                              string
+	beforePurge, purge                 string
 
 	clock, get, getByKey               string
 	nextDue, channels                  string
@@ -112,7 +112,7 @@ func render(d Dialect, n names) statements {
 // all returns every statement to be rendered.
 func (q *statements) all() []*string {
 	all := []*string{
-		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.purge,
+		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.beforePurge, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.channels, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.requeue, &q.cancel, &q.unknown,
 	}
 	for i := range q.schema {

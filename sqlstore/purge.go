@@ -28,6 +28,11 @@ func (s *Store) Purge(ctx context.Context, p store.PurgeParams) (int64, error) {
 		var last time.Time
 		err := s.inTx(ctx, "purge", func(tx *sql.Tx) error {
 			n, last = 0, from
+			if s.sql.beforePurge != "" {
+				if _, err := tx.ExecContext(ctx, s.sql.beforePurge); err != nil {
+					return err
+				}
+			}
 			rows, err := tx.QueryContext(ctx, s.sql.purge, s.dialect.time(p.Before), s.dialect.time(from), s.dialect.list(states), p.Batch)
 			if err != nil {
 				return err

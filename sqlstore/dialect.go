@@ -43,7 +43,8 @@ type Dialect interface {
 
 // statements is one engine's SQL. The first parameter is the time where a statement has a {now}.
 type statements struct {
-	schema []string
+	schema             []string
+	storage, storageOf string // parameters of a table with Config.HighVolume; those of a table. Empty where there are none
 
 	insert, insertMany, find, findMany string
 	beforeClaim, claim                 string
@@ -77,9 +78,14 @@ var columns = []string{
 // render fills the names, the states and the codes into a dialect's templates. States are literals and not parameters,
 // since a bound one would lose the partial index; and they come from package state alone.
 func render(d Dialect, n names) statements {
+	q := d.statements()
+	storage := ""
+	if n.highVolume && q.storage != "" {
+		storage = " WITH (" + q.storage + ")"
+	}
 	all := append([]string{columns[0], n.tenant}, columns[1:len(columns)-2]...) // without the generated ones
 	pairs := []string{
-		"{table}", n.table, "{local_table}", n.localTable, "{schema}", n.schema, "{tenant}", n.tenant, "{tenant_type}", n.tenantType,
+		"{table}", n.table, "{local_table}", n.localTable, "{schema}", n.schema, "{storage}", storage, "{tenant}", n.tenant, "{tenant_type}", n.tenantType,
 		"{key_index}", n.keyIndex, "{turn_index}", n.turnIndex, "{end_index}", n.endIndex,
 		"{columns}", strings.Join(all, ", "), "{o.columns}", "o." + strings.Join(all, ", o."),
 		"{states}", quoteStates(state.States()), "{live}", quoteStates(state.LiveStates()), "{terminal}", quoteStates(state.TerminalStates()),
@@ -102,7 +108,6 @@ func render(d Dialect, n names) statements {
 		}
 		return strings.TrimSpace(sql)
 	}
-	q := d.statements()
 	for _, s := range q.all() {
 		*s = r(*s)
 	}
@@ -112,7 +117,7 @@ func render(d Dialect, n names) statements {
 // all returns every statement to be rendered.
 func (q *statements) all() []*string {
 	all := []*string{
-		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.beforePurge, &q.purge,
+		&q.storage, &q.storageOf, &q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.beforePurge, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.channels, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.requeue, &q.cancel, &q.unknown,
 	}
 	for i := range q.schema {

@@ -92,11 +92,17 @@ func (postgres) statements() statements {
 	vence_en timestamptz,
 	turno timestamptz GENERATED ALWAYS AS (CASE WHEN estado IN ({live}) THEN greatest(programado_para, proximo_intento_en) END) STORED,
 	terminado timestamptz GENERATED ALWAYS AS (CASE WHEN estado IN ({terminal}) THEN actualizado_en END) STORED
-)`,
+){storage}`,
 			`CREATE UNIQUE INDEX IF NOT EXISTS {key_index} ON {table} ({tenant}, clave_idempotencia)`,
 			`CREATE INDEX IF NOT EXISTS {turn_index} ON {table} (canal, turno, id) WHERE turno IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS {end_index} ON {table} (terminado, id) WHERE terminado IS NOT NULL`,
 		},
+
+		// A page keeps room for every row of it to be written once more, so that a claim stays on it and touches no index; and
+		// what a delivery leaves behind is cleared away after as many of them, not after a share of the history.
+		storage: `fillfactor=45, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, ` +
+			`autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000, autovacuum_vacuum_cost_delay=0`,
+		storageOf: `SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass($1)`,
 
 		insert: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,

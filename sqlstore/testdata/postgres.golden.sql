@@ -36,6 +36,12 @@ CREATE INDEX IF NOT EXISTS "outbox_turno_idx" ON "outbox" (canal, turno, id) WHE
 -- schema
 CREATE INDEX IF NOT EXISTS "outbox_terminado_idx" ON "outbox" (terminado, id) WHERE terminado IS NOT NULL;
 
+-- storage
+fillfactor=45, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000, autovacuum_vacuum_cost_delay=0;
+
+-- storageOf
+SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass($1);
+
 -- insert
 INSERT INTO "outbox" (id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)

@@ -81,14 +81,15 @@ type querier interface {
 // {now}. Those that begin with lock are for engines that cannot write and return rows at once: they lock and return what
 // the statement of their name then writes.
 type statements[T any] struct {
-	schema []T
+	schema             []T
+	storage, storageOf T // parameters of a table with Config.HighVolume; those of a table
 
 	insert, insertMany, inserted, find, findMany T
 	beforeClaim, claim                           T
 	closing, lockClaim, peek, readBack           T
 	lockFenced, settle, afterSettle              T
 	repeated, renew, fenced                      T
-	lockPurge, purge                             T
+	beforePurge, lockPurge, purge                T
 	clock, get, getByKey                         T
 	nextDue, nextChannel                         T
 	oldestDue, liveCounts, endedCounts, unknown  T
@@ -122,9 +123,14 @@ var columns = []string{
 // render fills the names, the states and the codes into a dialect's templates. States are literals and not parameters,
 // since a bound one would lose the partial index; and they come from package state alone.
 func render(d Dialect, n names) queries {
+	t := d.templates()
+	storage := ""
+	if n.highVolume && t.storage != "" {
+		storage = " WITH (" + t.storage + ")"
+	}
 	all := append([]string{columns[0], n.tenant}, columns[1:len(columns)-2]...) // without the generated ones
 	pairs := []string{
-		"{table}", n.table, "{local_table}", n.localTable, "{schema}", n.schema, "{tenant}", n.tenant, "{tenant_type}", n.tenantType,
+		"{table}", n.table, "{local_table}", n.localTable, "{schema}", n.schema, "{storage}", storage, "{tenant}", n.tenant, "{tenant_type}", n.tenantType,
 		"{key_index}", n.keyIndex, "{turn_index}", n.turnIndex, "{end_index}", n.endIndex,
 		"{columns}", strings.Join(all, ", "), "{o.columns}", "o." + strings.Join(all, ", o."),
 		"{states}", quoteStates(state.States()), "{live}", quoteStates(state.LiveStates()), "{terminal}", quoteStates(state.TerminalStates()),
@@ -140,7 +146,6 @@ func render(d Dialect, n names) queries {
 		pairs = append(pairs, "{"+code+"}", "'"+code+"'")
 	}
 	replacer := strings.NewReplacer(pairs...)
-	t := d.templates()
 	q := queries{schema: make([]statement, len(t.schema))}
 	for i, to := range q.all() {
 		sql := replacer.Replace(*t.all()[i])
@@ -155,8 +160,8 @@ func render(d Dialect, n names) queries {
 // all returns every statement.
 func (q *statements[T]) all() []*T {
 	all := []*T{
-		&q.insert, &q.insertMany, &q.inserted, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.lockClaim, &q.peek, &q.readBack,
-		&q.lockFenced, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.fenced, &q.lockPurge, &q.purge,
+		&q.storage, &q.storageOf, &q.insert, &q.insertMany, &q.inserted, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.lockClaim, &q.peek, &q.readBack,
+		&q.lockFenced, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.fenced, &q.beforePurge, &q.lockPurge, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.nextChannel, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.unknown,
 		&q.requeue.lock, &q.requeue.write, &q.cancel.lock, &q.cancel.write,
 	}
@@ -202,6 +207,11 @@ func (returning) insert(ctx context.Context, tx store.Tx, insert statement, prep
 }
 
 func (returning) purge(ctx context.Context, tx *sql.Tx, q queries, args ...any) ([]time.Time, error) {
+	if q.beforePurge.text != "" {
+		if err := q.beforePurge.exec(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
 	rows, err := q.purge.query(ctx, tx, args...)
 	if err != nil {
 		return nil, err

@@ -58,6 +58,11 @@ func (postgres) txOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
+// Two bounds on an index look to the planner like few rows, unless its statistics are fresh: it would read and sort the
+// whole backlog, or history. With this, only the walk along the index is left to it.
+const alongIndex = `
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
+
 func (postgres) templates() templates {
 	return expand(templates{
 		schema: []string{
@@ -87,11 +92,17 @@ func (postgres) templates() templates {
 	vence_en timestamptz,
 	turno timestamptz GENERATED ALWAYS AS (CASE WHEN estado IN ({live}) THEN greatest(programado_para, proximo_intento_en) END) STORED,
 	terminado timestamptz GENERATED ALWAYS AS (CASE WHEN estado IN ({terminal}) THEN actualizado_en END) STORED
-)`,
+){storage}`,
 			`CREATE UNIQUE INDEX IF NOT EXISTS {key_index} ON {table} ({tenant}, clave_idempotencia)`,
 			`CREATE INDEX IF NOT EXISTS {turn_index} ON {table} (canal, turno, id) WHERE turno IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS {end_index} ON {table} (terminado, id) WHERE terminado IS NOT NULL`,
 		},
+
+		// A page keeps room for every row of it to be written once more, so that a claim stays on it and touches no index; and
+		// what a delivery leaves behind is cleared away after as many of them, not after a share of the history.
+		storage: `fillfactor=45, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, ` +
+			`autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000, autovacuum_vacuum_cost_delay=0`,
+		storageOf: `SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass($1)`,
 
 		insert: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
@@ -119,10 +130,7 @@ SELECT o.id, o.{tenant}, o.clave_idempotencia, o.canal, o.destino, o.plantilla, 
 FROM unnest($1::{tenant_type}[], $2::text[]) AS d(tenant, clave)
 JOIN {table} AS o ON o.{tenant} = d.tenant AND o.clave_idempotencia = d.clave`,
 
-		// Two bounds on the index look to the planner like few rows, unless its statistics are fresh: it would read and sort
-		// the whole backlog. With this, only the walk along the index is left to it.
-		beforeClaim: `
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`,
+		beforeClaim: alongIndex,
 
 		// The rows are found by their place in the heap, so no planner can choose another path. A place is one of one heap,
 		// hence ONLY, here and in purge; Check refuses tables of several. A row that moved since
@@ -195,6 +203,8 @@ WHERE {bounded} AND o.id = d.id AND o.reclamo = d.reclamo
 	AND (CASE o.estado WHEN {procesando} THEN o.bloqueado_hasta END) IN (d.lease, d.lease + $5 * {us})
 RETURNING o.id`,
 
+		beforePurge: alongIndex,
+
 		purge: `
 DELETE FROM ONLY {table} WHERE {bounded} AND ctid = ANY (ARRAY(
 	SELECT s.ctid FROM ONLY {table} AS s
@@ -218,7 +228,8 @@ SELECT canal, true FROM (SELECT min(canal) AS canal FROM {table} WHERE turno IS 
 SELECT s.turno FROM {table} AS s WHERE {due} ORDER BY s.turno, s.id LIMIT 1`,
 
 		liveCounts: `
-SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM {table} WHERE canal = $1 AND turno IS NOT NULL LIMIT $2) AS t
+SELECT canal, estado, count(*) FROM (
+	SELECT canal, estado FROM {table} WHERE canal = $1 AND turno IS NOT NULL ORDER BY turno LIMIT $2) AS t
 GROUP BY canal, estado`,
 
 		endedCounts: `

@@ -181,8 +181,7 @@ RETURNING terminado`,
 		nextDue: `
 SELECT turno, {now} FROM {table} WHERE canal = ?2 AND turno IS NOT NULL AND turno > {now} ORDER BY turno LIMIT 1`,
 
-		nextChannel: `
-SELECT canal, true FROM (SELECT min(canal) AS canal FROM {table} WHERE turno IS NOT NULL AND canal > ?1) AS c WHERE canal IS NOT NULL`,
+		nextChannel: `SELECT canal, true FROM {table} WHERE turno IS NOT NULL AND canal > ?1 ORDER BY canal LIMIT 1`,
 
 		oldestDue: `
 SELECT turno FROM {table} WHERE {is_due} ORDER BY turno, id LIMIT 1`,

@@ -281,9 +281,11 @@ func TestPurgeFaults(t *testing.T) {
 		ended.AddRow(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	}
 	mock.ExpectBegin()
+	mock.ExpectExec(box.sql.beforePurge.text).WillReturnResult(sqlmock.NewResult(0, 1))
 	mock.ExpectQuery(box.sql.purge.text).WithArgs(anyArgs(4)...).WillReturnRows(ended)
 	mock.ExpectCommit()
 	mock.ExpectBegin()
+	mock.ExpectExec(box.sql.beforePurge.text).WillReturnResult(sqlmock.NewResult(0, 1))
 	mock.ExpectQuery(box.sql.purge.text).WithArgs(anyArgs(4)...).WillReturnError(errLost)
 	mock.ExpectRollback()
 	n, err := box.Purge(t.Context(), store.PurgeParams{Before: time.Now(), Batch: 3})

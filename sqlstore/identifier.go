@@ -24,10 +24,11 @@ type names struct {
 	turnIndex  string
 	endIndex   string
 	schema     string // quoted and with its dot, or ""
+	highVolume bool
 }
 
 func newNames(cfg Config, d Dialect) (names, error) {
-	n := names{plainSchema: cfg.Schema, plainTable: cfg.Table, plainTenant: cfg.TenantColumn}
+	n := names{plainSchema: cfg.Schema, plainTable: cfg.Table, plainTenant: cfg.TenantColumn, highVolume: cfg.HighVolume}
 	if n.plainTable == "" {
 		n.plainTable = "outbox"
 	}

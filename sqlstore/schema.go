@@ -88,6 +88,21 @@ func (s *Store) Check(ctx context.Context) (advice []string, err error) {
 		return nil, s.fail("check", err)
 	}
 	problems, advice = append(problems, settingProblems...), append(advice, settingAdvice...)
+	if s.names.highVolume && s.sql.storage.text != "" {
+		rows, err := s.sql.storageOf.query(ctx, s.db, s.names.table)
+		if err != nil {
+			return nil, s.fail("check", err)
+		}
+		have, err := scanStrings(rows)
+		if err != nil {
+			return nil, s.fail("check", err)
+		}
+		lacking := slices.DeleteFunc(strings.Split(s.sql.storage.text, ", "), func(p string) bool { return slices.Contains(have, p) })
+		if len(lacking) > 0 {
+			advice = append(advice, fmt.Sprintf("table %[1]s is not stored as Config.HighVolume has it; for what is written from then on: ALTER TABLE %[1]s SET (%[2]s)",
+				s.names.table, strings.Join(lacking, ", ")))
+		}
+	}
 	if !slices.ContainsFunc(c.checks, func(def string) bool { return strings.Contains(def, "estado") }) {
 		var unknown int
 		if err := s.db.QueryRowContext(ctx, s.sql.unknown.text).Scan(&unknown); err != nil {

@@ -24,6 +24,13 @@ type Config struct {
 	TenantColumn string // default "organizacion_id"
 	TextTenant   bool   // the tenant column is text; otherwise uuid
 
+	// HighVolume makes a table for thousands of messages per second; it is PostgreSQL's alone and changes nothing on other
+	// engines. The table's pages keep room (fillfactor 45), so that a claim touches no index: all claims are heap-only
+	// updates then, 2 % otherwise, and one writes a third of the WAL, 0.2 KB instead of 0.7. And autovacuum comes after
+	// 20,000 deliveries instead of a fifth of the history, and does not pause. The price is a heap about 2.3 times as large
+	// as the rows in it. Migrate leaves a table that exists as it is: Check gives the statement.
+	HighVolume bool
+
 	DefaultTenant string   // the tenant of messages that name none, for applications that have only one
 	Channels      []string // accepted by Enqueue; default: correo, whatsapp
 	MaxPayload    int      // bytes of a message's data as JSON; default 256 KiB, at most 16 MiB

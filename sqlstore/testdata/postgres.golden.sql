@@ -36,6 +36,12 @@ CREATE INDEX IF NOT EXISTS "outbox_turno_idx" ON "outbox" (canal, turno, id) WHE
 -- schema
 CREATE INDEX IF NOT EXISTS "outbox_terminado_idx" ON "outbox" (terminado, id) WHERE terminado IS NOT NULL;
 
+-- storage
+fillfactor=45, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=20000, autovacuum_vacuum_cost_delay=0;
+
+-- storageOf
+SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass($1);
+
 -- insert
 INSERT INTO "outbox" (id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
@@ -136,6 +142,9 @@ WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || 
 	AND (CASE o.estado WHEN 'procesando' THEN o.bloqueado_hasta END) IN (d.lease, d.lease + $5 * interval '1 microsecond')
 RETURNING o.id;
 
+-- beforePurge
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true);
+
 -- purge
 DELETE FROM ONLY "outbox" WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND ctid = ANY (ARRAY(
 	SELECT s.ctid FROM ONLY "outbox" AS s
@@ -164,7 +173,8 @@ SELECT canal, true FROM (SELECT min(canal) AS canal FROM "outbox" WHERE turno IS
 SELECT s.turno FROM "outbox" AS s WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp()) AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp())) ORDER BY s.turno, s.id LIMIT 1;
 
 -- liveCounts
-SELECT canal, estado, count(*) FROM (SELECT canal, estado FROM "outbox" WHERE canal = $1 AND turno IS NOT NULL LIMIT $2) AS t
+SELECT canal, estado, count(*) FROM (
+	SELECT canal, estado FROM "outbox" WHERE canal = $1 AND turno IS NOT NULL ORDER BY turno LIMIT $2) AS t
 GROUP BY canal, estado;
 
 -- endedCounts

@@ -159,7 +159,7 @@ SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotenc
 SELECT turno, ?1 FROM "outbox" WHERE canal = ?2 AND turno IS NOT NULL AND turno > ?1 ORDER BY turno LIMIT 1;
 
 -- nextChannel
-SELECT canal, true FROM (SELECT min(canal) AS canal FROM "outbox" WHERE turno IS NOT NULL AND canal > ?1) AS c WHERE canal IS NOT NULL;
+SELECT canal, true FROM "outbox" WHERE turno IS NOT NULL AND canal > ?1 ORDER BY canal LIMIT 1;
 
 -- oldestDue
 SELECT turno FROM "outbox" WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1

@@ -1,7 +1,10 @@
 SHELL := /bin/bash
 TOOL := go tool -modfile=internal/tools/go.mod
-# Modules of their own, so that what they need stays out of the library's go.mod.
-MODULES := . internal/tools
+# Modules of their own, so that what they need stays out of the library's go.mod. They are tested and linted with it.
+MODULES := examples/handles
+
+# One stream of results for all modules, which fails when any of its go commands does.
+gotest = failed=; for module in . $(MODULES); do go -C $$module test -json $(1) ./... || failed=1; done; [ -z "$$failed" ]
 
 .PHONY: help test test-quick lint prepare
 
@@ -12,18 +15,18 @@ help: ## say what there is
 # the SQLite driver that it slows down most, makes it see races where generic code of the standard library is shared.
 test: BUILD := -race
 test: prepare lint ## everything, on real servers, with the race detector; as root on Debian it installs what is missing
-	@set -o pipefail; RECADO_TEST_STRICT=1 CGO_ENABLED=1 go test -json $(BUILD) -shuffle=on -timeout=10m ./... | \
-		go run ./internal/testreport -strict
+	@set -o pipefail; export RECADO_TEST_STRICT=1 CGO_ENABLED=1; \
+		{ $(call gotest,$(BUILD) -shuffle=on -timeout=10m); } | go run ./internal/testreport -strict
 
 test-quick: ## what needs nothing but Go; lists what it skipped and why
-	@set -o pipefail; go test -json ./... | go run ./internal/testreport
+	@set -o pipefail; { $(call gotest); } | go run ./internal/testreport
 
 lint: ## vet, staticcheck, gofumpt, go.mod
-	go vet $(BUILD) ./...
-	GOFLAGS="$$(go env GOFLAGS) $(BUILD)" $$($(TOOL) -n staticcheck) ./...
+	@staticcheck=$$($(TOOL) -n staticcheck) && for module in . $(MODULES); do (cd $$module && go vet $(BUILD) ./... && \
+		GOFLAGS="$$(go env GOFLAGS) $(BUILD)" $$staticcheck ./...) || exit 1; done
 	@unformatted=$$($(TOOL) gofumpt -l .) && { [ -z "$$unformatted" ] || \
 		{ printf 'gofumpt would change:\n%s\n' "$$unformatted"; exit 1; }; }
-	@for module in $(MODULES); do (cd $$module && go mod tidy -diff) || exit 1; done
+	@for module in . internal/tools $(MODULES); do (cd $$module && go mod tidy -diff) || exit 1; done
 
 prepare:
 	@internal/tools/prepare.sh

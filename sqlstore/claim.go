@@ -37,8 +37,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	}
 	if errors.Is(err, errCommit) {
 		var found *sql.Rows
-		if found, err = s.db.QueryContext(ctx, s.sql.readBack, p.Channel, tokenText(token), p.Limit); err == nil {
-			rows, err = scanMessages(found, false)
+		if found, err = s.sql.readBack.query(ctx, s.db, p.Channel, tokenText(token), p.Limit); err == nil {
+			rows, err = scanMessages(found, nil)
 		}
 		err = s.fail("claim", err)
 	}
@@ -93,7 +93,7 @@ func (s *Store) claimApart(ctx context.Context, p store.ClaimParams, now any, to
 
 // peek finds the first due row, without touching it.
 func (s *Store) peek(ctx context.Context, p store.ClaimParams, now any) (m store.Mark, err error) {
-	rows, err := s.db.QueryContext(ctx, s.sql.peek, now, p.Channel, s.dialect.time(p.From.Turn), markID(p.From))
+	rows, err := s.sql.peek.query(ctx, s.db, now, p.Channel, s.dialect.time(p.From.Turn), markID(p.From))
 	if err != nil {
 		return m, err
 	}

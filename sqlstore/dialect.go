@@ -11,7 +11,7 @@ import (
 	"github.com/recado-dev/recado/store"
 )
 
-// Dialect is an engine: [Postgres] or [SQLite].
+// Dialect is an engine: [Postgres], [MySQL] or [SQLite].
 type Dialect interface {
 	String() string
 
@@ -25,15 +25,19 @@ type Dialect interface {
 	txOptions() *sql.TxOptions // of transactions of our own
 
 	// The SQL, as templates: see render.
-	statements() statements
+	templates() templates
+	compile(sql string) statement
 
 	// The procedures that differ.
-	insertMany(ctx context.Context, tx store.Tx, q statements, now any, rows []newRow) (inserted map[string]bool, err error)
-	findMany(ctx context.Context, tx store.Tx, q statements, rows []newRow) (*sql.Rows, error)
-	claim(ctx context.Context, tx *sql.Tx, q statements, now any, p store.ClaimParams, t store.Token) ([]store.Message, error)
-	settle(ctx context.Context, tx *sql.Tx, q statements, now any, group []store.Settlement) (written []bool, err error)
-	repeated(ctx context.Context, tx *sql.Tx, q statements, group []store.Settlement) (asLeft []bool, err error)
-	renew(ctx context.Context, tx *sql.Tx, q statements, now any, fences []store.Fence, d time.Duration) (renewed []bool, err error)
+	insert(ctx context.Context, tx store.Tx, insert statement, prepared *sql.Stmt, args []any) (insertion, error)
+	insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (inserted map[string]bool, err error)
+	findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error)
+	claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error)
+	settle(ctx context.Context, tx *sql.Tx, q queries, now any, group []store.Settlement) (written []bool, err error)
+	repeated(ctx context.Context, tx *sql.Tx, q queries, group []store.Settlement) (asLeft []bool, err error)
+	renew(ctx context.Context, tx *sql.Tx, q queries, now any, fences []store.Fence, d time.Duration) (renewed []bool, err error)
+	purge(ctx context.Context, tx *sql.Tx, q queries, args ...any) (ended []time.Time, err error)
+	act(ctx context.Context, tx *sql.Tx, a act[statement], now, ids any) (done []string, err error)
 
 	// What Migrate and Check look at.
 	lockSchema(ctx context.Context, tx *sql.Tx, n names) error
@@ -41,22 +45,63 @@ type Dialect interface {
 	settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error)
 }
 
-// statements is one engine's SQL. The first parameter is the time where a statement has a {now}.
-type statements struct {
-	schema []string
-
-	insert, insertMany, find, findMany string
-	beforeClaim, claim                 string
-	closing, peek, readBack            string
-	settle, afterSettle                string
-	repeated, renew                    string
-	purge                              string
-
-	clock, get, getByKey               string
-	nextDue, channels                  string
-	oldestDue, liveCounts, endedCounts string
-	requeue, cancel, unknown           string
+// statement is SQL as it is sent. Its arguments are given in the order of the template's numbers; an engine whose
+// parameters have only a position, and the driver that counts them, are told by order which one stands where.
+type statement struct {
+	text  string
+	order []int // nil: as they are given
 }
+
+func (q statement) arrange(args []any) []any {
+	if q.order == nil {
+		return args
+	}
+	arranged := make([]any, len(q.order))
+	for i, n := range q.order {
+		arranged[i] = args[n]
+	}
+	return arranged
+}
+
+func (q statement) query(ctx context.Context, on querier, args ...any) (*sql.Rows, error) {
+	return on.QueryContext(ctx, q.text, q.arrange(args)...)
+}
+
+func (q statement) exec(ctx context.Context, tx store.Tx, args ...any) error {
+	_, err := tx.ExecContext(ctx, q.text, q.arrange(args)...)
+	return err
+}
+
+// querier is a *sql.DB or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// statements is one engine's SQL, as templates or rendered. The first parameter is the time where a statement has a
+// {now}. Those that begin with lock are for engines that cannot write and return rows at once: they lock and return what
+// the statement of their name then writes.
+type statements[T any] struct {
+	schema []T
+
+	insert, insertMany, inserted, find, findMany T
+	beforeClaim, claim                           T
+	closing, lockClaim, peek, readBack           T
+	lockFenced, settle, afterSettle              T
+	repeated, renew, fenced                      T
+	lockPurge, purge                             T
+	clock, get, getByKey                         T
+	nextDue, nextChannel                         T
+	oldestDue, liveCounts, endedCounts, unknown  T
+	requeue, cancel                              act[T]
+}
+
+type (
+	templates = statements[string]
+	queries   = statements[statement]
+)
+
+// act is what an operator does to rows.
+type act[T any] struct{ lock, write T }
 
 // The claim's own part of the lifecycle, for a row o: that it has come to its end, and state.Closing's code for it.
 const (
@@ -76,7 +121,7 @@ var columns = []string{
 
 // render fills the names, the states and the codes into a dialect's templates. States are literals and not parameters,
 // since a bound one would lose the partial index; and they come from package state alone.
-func render(d Dialect, n names) statements {
+func render(d Dialect, n names) queries {
 	all := append([]string{columns[0], n.tenant}, columns[1:len(columns)-2]...) // without the generated ones
 	pairs := []string{
 		"{table}", n.table, "{local_table}", n.localTable, "{schema}", n.schema, "{tenant}", n.tenant, "{tenant_type}", n.tenantType,
@@ -95,25 +140,25 @@ func render(d Dialect, n names) statements {
 		pairs = append(pairs, "{"+code+"}", "'"+code+"'")
 	}
 	replacer := strings.NewReplacer(pairs...)
-	r := func(sql string) string {
-		sql = replacer.Replace(sql)
+	t := d.templates()
+	q := queries{schema: make([]statement, len(t.schema))}
+	for i, to := range q.all() {
+		sql := replacer.Replace(*t.all()[i])
 		if left := unfilled.FindString(sql); left != "" {
 			panic("sqlstore: template has an unknown name " + left)
 		}
-		return strings.TrimSpace(sql)
-	}
-	q := d.statements()
-	for _, s := range q.all() {
-		*s = r(*s)
+		*to = d.compile(strings.TrimSpace(sql))
 	}
 	return q
 }
 
-// all returns every statement to be rendered.
-func (q *statements) all() []*string {
-	all := []*string{
-		&q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.peek, &q.readBack, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.purge,
-		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.channels, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.requeue, &q.cancel, &q.unknown,
+// all returns every statement.
+func (q *statements[T]) all() []*T {
+	all := []*T{
+		&q.insert, &q.insertMany, &q.inserted, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.lockClaim, &q.peek, &q.readBack,
+		&q.lockFenced, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.fenced, &q.lockPurge, &q.purge,
+		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.nextChannel, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.unknown,
+		&q.requeue.lock, &q.requeue.write, &q.cancel.lock, &q.cancel.write,
 	}
 	for i := range q.schema {
 		all = append(all, &q.schema[i])
@@ -124,11 +169,50 @@ func (q *statements) all() []*string {
 var unfilled = regexp.MustCompile(`\{[a-z_.]+\}`)
 
 // expand fills a dialect's own abbreviations into its templates, in the order given, so that one may use the next.
-func expand(q statements, pairs ...string) statements {
-	for _, s := range q.all() {
+func expand(t templates, pairs ...string) templates {
+	for _, s := range t.all() {
 		for i := 0; i < len(pairs); i += 2 {
 			*s = strings.ReplaceAll(*s, pairs[i], pairs[i+1])
 		}
 	}
-	return q
+	return t
+}
+
+// returning is what engines have in common that can write rows and return them at once.
+type returning struct{}
+
+func (returning) compile(sql string) statement { return statement{text: sql} }
+
+func (returning) insert(ctx context.Context, tx store.Tx, insert statement, prepared *sql.Stmt, args []any) (insertion, error) {
+	var rows *sql.Rows
+	var err error
+	if prepared != nil {
+		rows, err = prepared.QueryContext(ctx, args...)
+	} else {
+		rows, err = insert.query(ctx, tx, args...)
+	}
+	if err != nil {
+		return insertion{}, err
+	}
+	ids, err := scanStrings(rows)
+	if len(ids) == 0 {
+		return insertion{}, err
+	}
+	return insertion{id: ids[0]}, err
+}
+
+func (returning) purge(ctx context.Context, tx *sql.Tx, q queries, args ...any) ([]time.Time, error) {
+	rows, err := q.purge.query(ctx, tx, args...)
+	if err != nil {
+		return nil, err
+	}
+	return scanTimes(rows)
+}
+
+func (returning) act(ctx context.Context, tx *sql.Tx, a act[statement], now, ids any) ([]string, error) {
+	rows, err := a.write.query(ctx, tx, now, ids)
+	if err != nil {
+		return nil, err
+	}
+	return scanStrings(rows)
 }

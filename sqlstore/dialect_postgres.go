@@ -17,7 +17,7 @@ import (
 // Postgres is PostgreSQL 13 or newer, through lib/pq or pgx's stdlib driver. The database's clock decides.
 var Postgres Dialect = postgres{}
 
-type postgres struct{}
+type postgres struct{ returning }
 
 func (postgres) String() string         { return "postgres" }
 func (postgres) quote(id string) string { return pq.QuoteIdentifier(id) }
@@ -58,8 +58,8 @@ func (postgres) txOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
-func (postgres) statements() statements {
-	return expand(statements{
+func (postgres) templates() templates {
+	return expand(templates{
 		schema: []string{
 			`CREATE TABLE IF NOT EXISTS {table} (
 	id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -211,14 +211,8 @@ RETURNING terminado`,
 		nextDue: `
 SELECT turno, {now} FROM {table} WHERE canal = $2 AND turno > {now} ORDER BY turno LIMIT 1`,
 
-		// A skip scan: one look into the index per channel.
-		channels: `
-WITH RECURSIVE c AS (
-	SELECT min(canal) AS canal FROM {table} WHERE turno IS NOT NULL
-	UNION ALL
-	SELECT (SELECT min(t.canal) FROM {table} AS t WHERE t.turno IS NOT NULL AND t.canal > c.canal) FROM c WHERE c.canal IS NOT NULL
-)
-SELECT canal FROM c WHERE canal IS NOT NULL`,
+		nextChannel: `
+SELECT canal, true FROM (SELECT min(canal) AS canal FROM {table} WHERE turno IS NOT NULL AND canal > $1) AS c WHERE canal IS NOT NULL`,
 
 		oldestDue: `
 SELECT s.turno FROM {table} AS s WHERE {due} ORDER BY s.turno, s.id LIMIT 1`,
@@ -232,24 +226,24 @@ SELECT canal, estado, count(*) FROM (
 	SELECT canal, estado FROM {table} WHERE terminado >= $1 ORDER BY terminado DESC LIMIT $2) AS t
 GROUP BY canal, estado`,
 
-		requeue: `
+		requeue: act[string]{write: `
 UPDATE {table} SET estado = {pendiente}, intentos = 0, programado_para = {now}, proximo_intento_en = {now},
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
 WHERE {bounded} AND id = ANY ($2::uuid[]) AND estado IN ({requeueable})
-RETURNING id`,
+RETURNING id`},
 
-		cancel: `
+		cancel: act[string]{write: `
 UPDATE {table} SET estado = {descartado}, ultimo_error_categoria = {rechazado}, ultimo_error_codigo = {cancelado},
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
 WHERE {bounded} AND id = ANY ($2::uuid[]) AND estado IN ({cancellable})
-RETURNING id`,
+RETURNING id`},
 
 		unknown: `
 SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
 	},
 		"{closed}", "({at_end} AND NOT $8::boolean)",
 		// The row as it was: a subquery sees the statement's snapshot.
-		"{closing_before}", "CASE WHEN $8::boolean THEN (SELECT "+strings.ReplaceAll(endCode, "o.", "b.")+" FROM {table} AS b WHERE b.id = o.id) END",
+		"{closing_before}", "CASE WHEN $8::boolean THEN (SELECT coalesce("+strings.ReplaceAll(endCode, "o.", "b.")+", '') FROM {table} AS b WHERE b.id = o.id) ELSE '' END",
 		"{due}", "s.canal = $2 AND s.turno <= {now} AND (s.estado = {pendiente} OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= {now})",
 		"{behind_mark}", "(s.turno, s.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)",
 		"{end_code}", endCode,
@@ -263,7 +257,7 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 	)
 }
 
-func (postgres) insertMany(ctx context.Context, tx store.Tx, q statements, now any, rows []newRow) (map[string]bool, error) {
+func (postgres) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (map[string]bool, error) {
 	n := len(rows)
 	ids, tenants, channels, destinations := make(pq.StringArray, n), make(pq.StringArray, n), make(pq.StringArray, n), make(pq.StringArray, n)
 	templates, data, keys, limits := make(pq.StringArray, n), make(pq.StringArray, n), make(pq.StringArray, n), make(pq.Int64Array, n)
@@ -274,7 +268,7 @@ func (postgres) insertMany(ctx context.Context, tx store.Tx, q statements, now a
 		scheduled[i], expires[i] = timeText(r.ScheduledAt), timeText(r.ExpiresAt)
 		headers[i] = sql.NullString{String: string(r.HeaderJSON), Valid: r.HeaderJSON != nil}
 	}
-	result, err := tx.QueryContext(ctx, q.insertMany, now, array(ids), array(tenants), array(channels), array(destinations),
+	result, err := q.insertMany.query(ctx, tx, now, array(ids), array(tenants), array(channels), array(destinations),
 		array(templates), array(data), array(keys), array(limits), array(pq.GenericArray{A: scheduled}),
 		array(pq.GenericArray{A: expires}), array(pq.GenericArray{A: headers}))
 	if err != nil {
@@ -283,24 +277,24 @@ func (postgres) insertMany(ctx context.Context, tx store.Tx, q statements, now a
 	return set(scanStrings(result))
 }
 
-func (postgres) findMany(ctx context.Context, tx store.Tx, q statements, rows []newRow) (*sql.Rows, error) {
+func (postgres) findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error) {
 	tenants, keys := make(pq.StringArray, len(rows)), make(pq.StringArray, len(rows))
 	for i, r := range rows {
 		tenants[i], keys[i] = r.TenantID, r.IdempotencyKey
 	}
-	return tx.QueryContext(ctx, q.findMany, array(tenants), array(keys))
+	return q.findMany.query(ctx, tx, array(tenants), array(keys))
 }
 
-func (d postgres) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
-	if _, err := tx.ExecContext(ctx, q.beforeClaim); err != nil {
+func (d postgres) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
+	if err := q.beforeClaim.exec(ctx, tx); err != nil {
 		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, q.claim, now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit,
+	rows, err := q.claim.query(ctx, tx, now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit,
 		p.Lease.Microseconds(), tokenText(t), p.ReturnExhausted)
 	if err != nil {
 		return nil, err
 	}
-	return scanMessages(rows, true)
+	return scanMessages(rows, func(m *store.Message) any { return &m.Closing })
 }
 
 // settlements are the columns of a group, as arrays.
@@ -325,9 +319,9 @@ func columnsOf(group []store.Settlement) (c settlements) {
 	return c
 }
 
-func (postgres) settle(ctx context.Context, tx *sql.Tx, q statements, now any, group []store.Settlement) ([]bool, error) {
+func (postgres) settle(ctx context.Context, tx *sql.Tx, q queries, now any, group []store.Settlement) ([]bool, error) {
 	c := columnsOf(group)
-	rows, err := tx.QueryContext(ctx, q.settle, now, array(c.ids), array(c.tokens), array(c.leases), array(c.states),
+	rows, err := q.settle.query(ctx, tx, now, array(c.ids), array(c.tokens), array(c.leases), array(c.states),
 		array(c.refunds), array(c.waits), array(c.keep), array(c.categories), array(c.codes), array(c.externalIDs), array(c.doubts))
 	if err != nil {
 		return nil, err
@@ -335,9 +329,9 @@ func (postgres) settle(ctx context.Context, tx *sql.Tx, q statements, now any, g
 	return members(rows, c.ids)
 }
 
-func (postgres) repeated(ctx context.Context, tx *sql.Tx, q statements, group []store.Settlement) ([]bool, error) {
+func (postgres) repeated(ctx context.Context, tx *sql.Tx, q queries, group []store.Settlement) ([]bool, error) {
 	c := columnsOf(group)
-	rows, err := tx.QueryContext(ctx, q.repeated, array(c.ids), array(c.tokens), array(c.states), array(c.attempts),
+	rows, err := q.repeated.query(ctx, tx, array(c.ids), array(c.tokens), array(c.states), array(c.attempts),
 		array(c.waits), array(c.keep), array(c.categories), array(c.codes), array(c.externalIDs))
 	if err != nil {
 		return nil, err
@@ -345,12 +339,12 @@ func (postgres) repeated(ctx context.Context, tx *sql.Tx, q statements, group []
 	return members(rows, c.ids)
 }
 
-func (postgres) renew(ctx context.Context, tx *sql.Tx, q statements, now any, fences []store.Fence, d time.Duration) ([]bool, error) {
+func (postgres) renew(ctx context.Context, tx *sql.Tx, q queries, now any, fences []store.Fence, d time.Duration) ([]bool, error) {
 	ids, tokens, leases := make(pq.StringArray, len(fences)), make(pq.StringArray, len(fences)), make(pq.StringArray, len(fences))
 	for i, f := range fences {
 		ids[i], tokens[i], leases[i] = f.ID, tokenText(f.Token).(string), timeText(f.LeasedUntil).String
 	}
-	rows, err := tx.QueryContext(ctx, q.renew, now, array(ids), array(tokens), array(leases), d.Microseconds())
+	rows, err := q.renew.query(ctx, tx, now, array(ids), array(tokens), array(leases), d.Microseconds())
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 // Open the handle with _txlock=immediate and a busy_timeout, and in WAL mode: see [Store.Check].
 var SQLite Dialect = sqlite{}
 
-type sqlite struct{}
+type sqlite struct{ returning }
 
 func (sqlite) String() string         { return "sqlite" }
 func (sqlite) quote(id string) string { return `"` + id + `"` }
@@ -36,22 +36,18 @@ func (sqlite) time(t time.Time) any {
 }
 
 func (sqlite) list(items []string) any {
-	text, err := json.Marshal(items)
-	if err != nil {
-		panic(err) // a list of strings cannot fail
-	}
-	return string(text)
+	return jsonTable(items)
 }
 
 // A plain BEGIN will do: each transaction of ours begins with its write.
 func (sqlite) txOptions() *sql.TxOptions { return nil }
 
-func (sqlite) statements() statements {
+func (sqlite) templates() templates {
 	var cells []string // of a row of jsonTable
 	for i := range 12 {
 		cells = append(cells, fmt.Sprintf("{value %d}", i), fmt.Sprintf("json_extract(value, '$[%d]')", i))
 	}
-	return expand(expand(statements{
+	return expand(expand(templates{
 		schema: []string{
 			`CREATE TABLE IF NOT EXISTS {table} (
 	id text PRIMARY KEY NOT NULL,
@@ -185,13 +181,8 @@ RETURNING terminado`,
 		nextDue: `
 SELECT turno, {now} FROM {table} WHERE canal = ?2 AND turno IS NOT NULL AND turno > {now} ORDER BY turno LIMIT 1`,
 
-		channels: `
-WITH RECURSIVE c AS (
-	SELECT min(canal) AS canal FROM {table} WHERE turno IS NOT NULL
-	UNION ALL
-	SELECT (SELECT min(t.canal) FROM {table} AS t WHERE t.turno IS NOT NULL AND t.canal > c.canal) FROM c WHERE c.canal IS NOT NULL
-)
-SELECT canal FROM c WHERE canal IS NOT NULL`,
+		nextChannel: `
+SELECT canal, true FROM (SELECT min(canal) AS canal FROM {table} WHERE turno IS NOT NULL AND canal > ?1) AS c WHERE canal IS NOT NULL`,
 
 		oldestDue: `
 SELECT turno FROM {table} WHERE {is_due} ORDER BY turno, id LIMIT 1`,
@@ -205,17 +196,17 @@ SELECT canal, estado, count(*) FROM (
 	SELECT canal, estado FROM {table} WHERE terminado IS NOT NULL AND terminado >= ?1 ORDER BY terminado DESC LIMIT ?2)
 GROUP BY canal, estado`,
 
-		requeue: `
+		requeue: act[string]{write: `
 UPDATE {table} SET estado = {pendiente}, intentos = 0, programado_para = {now}, proximo_intento_en = {now},
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
 WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ({requeueable})
-RETURNING id`,
+RETURNING id`},
 
-		cancel: `
+		cancel: act[string]{write: `
 UPDATE {table} SET estado = {descartado}, ultimo_error_categoria = {rechazado}, ultimo_error_codigo = {cancelado},
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = {now}
 WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ({cancellable})
-RETURNING id`,
+RETURNING id`},
 
 		unknown: `
 SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
@@ -237,16 +228,16 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 	), cells...)
 }
 
-func (d sqlite) insertMany(ctx context.Context, tx store.Tx, q statements, now any, rows []newRow) (map[string]bool, error) {
-	result, err := tx.QueryContext(ctx, q.insertMany, now, d.rows(rows))
+func (d sqlite) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (map[string]bool, error) {
+	result, err := q.insertMany.query(ctx, tx, now, d.rows(rows))
 	if err != nil {
 		return nil, err
 	}
 	return set(scanStrings(result))
 }
 
-func (d sqlite) findMany(ctx context.Context, tx store.Tx, q statements, rows []newRow) (*sql.Rows, error) {
-	return tx.QueryContext(ctx, q.findMany, d.rows(rows))
+func (d sqlite) findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error) {
+	return q.findMany.query(ctx, tx, d.rows(rows))
 }
 
 func (d sqlite) rows(rows []newRow) string {
@@ -257,8 +248,8 @@ func (d sqlite) rows(rows []newRow) string {
 	return jsonTable(table)
 }
 
-// jsonTable is an array of arrays as JSON, since SQLite has no array parameters.
-func jsonTable(rows [][]any) string {
+// jsonTable is a list, or one of rows, as JSON, for engines that have no array parameters.
+func jsonTable[T string | []any](rows []T) string {
 	text, err := json.Marshal(rows)
 	if err != nil {
 		panic(err) // texts, numbers and NULL cannot fail
@@ -266,14 +257,14 @@ func jsonTable(rows [][]any) string {
 	return string(text)
 }
 
-func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
+func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
 	args := []any{now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit, p.Lease.Microseconds(), tokenText(t), p.ReturnExhausted}
 	codes := map[string]string{}
 	if p.ReturnExhausted {
-		if _, err := tx.ExecContext(ctx, q.beforeClaim); err != nil {
+		if err := q.beforeClaim.exec(ctx, tx); err != nil {
 			return nil, err
 		}
-		rows, err := tx.QueryContext(ctx, q.closing, args[:5]...)
+		rows, err := q.closing.query(ctx, tx, args[:5]...)
 		if err != nil {
 			return nil, err
 		}
@@ -287,45 +278,49 @@ func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q statements, now any, p 
 			return nil, err
 		}
 	}
-	rows, err := tx.QueryContext(ctx, q.claim, args...)
+	rows, err := q.claim.query(ctx, tx, args...)
 	if err != nil {
 		return nil, err
 	}
-	all, err := scanMessages(rows, false)
+	all, err := scanMessages(rows, nil)
 	for i := range all {
 		all[i].Closing = codes[all[i].ID]
 	}
 	return all, err
 }
 
-func (d sqlite) settle(ctx context.Context, tx *sql.Tx, q statements, now any, group []store.Settlement) ([]bool, error) {
-	table, ids := d.settlements(group)
+func (d sqlite) settle(ctx context.Context, tx *sql.Tx, q queries, now any, group []store.Settlement) ([]bool, error) {
+	table, ids := settlementTable(d, group)
 	return hits(ctx, tx, ids, q.settle, now, table)
 }
 
-func (d sqlite) repeated(ctx context.Context, tx *sql.Tx, q statements, group []store.Settlement) ([]bool, error) {
-	table, ids := d.settlements(group)
+func (d sqlite) repeated(ctx context.Context, tx *sql.Tx, q queries, group []store.Settlement) ([]bool, error) {
+	table, ids := settlementTable(d, group)
 	return hits(ctx, tx, ids, q.repeated, table)
 }
 
-func (d sqlite) renew(ctx context.Context, tx *sql.Tx, q statements, now any, fences []store.Fence, by time.Duration) ([]bool, error) {
+func (d sqlite) renew(ctx context.Context, tx *sql.Tx, q queries, now any, fences []store.Fence, by time.Duration) ([]bool, error) {
 	group := make([]store.Settlement, len(fences))
 	for i, f := range fences {
 		group[i].Fence = f
 	}
-	table, ids := d.settlements(group)
+	table, ids := settlementTable(d, group)
 	return hits(ctx, tx, ids, q.renew, now, table, by.Microseconds())
 }
 
-// settlements is a group as a parameter, and its ids.
-func (d sqlite) settlements(group []store.Settlement) (table string, ids []string) {
+// settlementTable is a group as a parameter, and its ids.
+func settlementTable(d Dialect, group []store.Settlement) (table string, ids []string) {
 	rows := make([][]any, len(group))
 	ids = make([]string, len(group))
 	for i, s := range group {
 		w := writeOf(s)
+		keep := 0
+		if s.KeepsError() {
+			keep = 1
+		}
 		ids[i] = s.ID
 		rows[i] = []any{
-			s.ID, tokenText(s.Token), d.time(s.LeasedUntil), s.To, w.refund, w.attempts, w.wait, s.KeepsError(),
+			s.ID, tokenText(s.Token), d.time(s.LeasedUntil), s.To, w.refund, w.attempts, w.wait, keep,
 			s.Category, s.Code, s.ExternalID, w.doubt,
 		}
 	}
@@ -333,8 +328,8 @@ func (d sqlite) settlements(group []store.Settlement) (table string, ids []strin
 }
 
 // hits reports for which of ids a statement gave a row.
-func hits(ctx context.Context, tx *sql.Tx, ids []string, query string, args ...any) ([]bool, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
+func hits(ctx context.Context, tx *sql.Tx, ids []string, query statement, args ...any) ([]bool, error) {
+	rows, err := query.query(ctx, tx, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 	_ "modernc.org/sqlite"
@@ -33,6 +35,7 @@ type engine struct {
 var engines = []engine{
 	{"postgres/pq", Postgres, false, func(tb testing.TB) *sql.DB { return openDB(tb, "postgres", dbtest.Postgres(tb)) }},
 	{"postgres/pgx", Postgres, true, func(tb testing.TB) *sql.DB { return openDB(tb, "pgx", dbtest.Postgres(tb)) }},
+	{"mariadb", MySQL, false, func(tb testing.TB) *sql.DB { return openDB(tb, "mysql", dbtest.MariaDB(tb)) }},
 	{"sqlite/modernc", SQLite, false, func(tb testing.TB) *sql.DB {
 		return openDB(tb, "sqlite", sqliteFile(tb)+"?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(off)")
 	}},
@@ -97,13 +100,17 @@ func (s *Store) put(ctx context.Context, m store.Message) error {
 	}
 	marks, news := make([]string, len(args)), make([]string, len(args))
 	for i := range marks {
-		if marks[i] = fmt.Sprintf("$%d", i+1); d == SQLite {
-			marks[i] = "?"
+		if marks[i] = "?"; d == Postgres {
+			marks[i] = fmt.Sprintf("$%d", i+1)
 		}
 		news[i] = names[i] + " = excluded." + names[i]
 	}
-	_, err := s.db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT (id) DO UPDATE SET %s",
-		s.names.table, strings.Join(names, ", "), strings.Join(marks, ", "), strings.Join(news, ", ")), args...)
+	write, conflict := "INSERT", "ON CONFLICT (id) DO UPDATE SET "+strings.Join(news, ", ")
+	if d == MySQL {
+		write, conflict = "REPLACE", ""
+	}
+	_, err := s.db.ExecContext(ctx, fmt.Sprintf("%s INTO %s (%s) VALUES (%s) %s",
+		write, s.names.table, strings.Join(names, ", "), strings.Join(marks, ", "), conflict), args...)
 	return err
 }
 
@@ -125,22 +132,43 @@ func (c *testClock) get() time.Time {
 	return c.now
 }
 
+// variants are engines under settings that people have on their handles and servers.
+var variants = []engine{
+	{"postgres/repeatable_read", Postgres, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "postgres", dbtest.Postgres(tb)+"&default_transaction_isolation=repeatable%20read&TimeZone=Asia/Kathmandu")
+	}},
+	{"postgres/serializable", Postgres, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "pgx", dbtest.Postgres(tb)+"&default_transaction_isolation=serializable&default_query_exec_mode=simple_protocol")
+	}},
+	// REPEATABLE READ is the server's default.
+	{"mariadb/parseTime", MySQL, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "mysql", dbtest.MariaDB(tb)+"?parseTime=true&loc=Asia%2FKathmandu&clientFoundRows=true&time_zone=%27%2B05:45%27&sql_mode=%27%27")
+	}},
+	{"mariadb/serializable", MySQL, true, func(tb testing.TB) *sql.DB {
+		return openDB(tb, "mysql", dbtest.MariaDB(tb)+"?tx_isolation=%27SERIALIZABLE%27&interpolateParams=true&sql_mode=%27ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH%27")
+	}},
+}
+
 func TestConformance(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
-		for tenant, text := range map[string]bool{"uuid": false, "text": true} {
-			if text && (e.secondDriver || e.dialect.tenantType(true) == e.dialect.tenantType(false)) {
-				continue // the type of the tenant is the dialect's affair
-			}
-			t.Run(tenant, func(t *testing.T) {
-				var tables atomic.Int64
-				storetest.Run(t, func(t *testing.T) storetest.Fixture {
-					var clock testClock
-					box := newBox(t, e, db, Config{
-						Table: fmt.Sprintf("outbox_%s_%d", tenant, tables.Add(1)), TextTenant: text, Clock: clock.get,
+	for _, e := range slices.Concat(engines, variants) {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			db := e.open(t)
+			for tenant, text := range map[string]bool{"uuid": false, "text": true} {
+				if text && (e.secondDriver || e.dialect.tenantType(true) == e.dialect.tenantType(false)) {
+					continue // the type of the tenant is the dialect's affair
+				}
+				t.Run(tenant, func(t *testing.T) {
+					var tables atomic.Int64
+					storetest.Run(t, func(t *testing.T) storetest.Fixture {
+						var clock testClock
+						box := newBox(t, e, db, Config{
+							Table: fmt.Sprintf("outbox_%s_%d", tenant, tables.Add(1)), TextTenant: text, Clock: clock.get,
+						})
+						return storetest.Fixture{Store: box, Put: box.put, Get: box.Get, SetClock: clock.set, TextTenant: text}
 					})
-					return storetest.Fixture{Store: box, Put: box.put, Get: box.Get, SetClock: clock.set, TextTenant: text}
 				})
-			})
-		}
-	})
+			}
+		})
+	}
 }

@@ -59,43 +59,52 @@ func (s *Store) Enqueue(ctx context.Context, tx store.Tx, m store.NewMessage) (s
 	}
 	args := append([]any{s.now()}, row.args(s.dialect)...)
 	for range maxRounds {
-		rows, err := s.queryInsert(ctx, tx, args)
+		made, err := s.dialect.insert(ctx, tx, s.sql.insert, s.prepared(ctx, tx), args)
 		if err != nil {
 			return store.EnqueueResult{}, s.fail("enqueue", err)
 		}
-		ids, err := scanStrings(rows)
-		if err != nil {
-			return store.EnqueueResult{}, s.fail("enqueue", err)
-		}
-		if len(ids) > 0 {
-			return store.EnqueueResult{ID: ids[0], Inserted: true}, nil
+		if made.id != "" {
+			return store.EnqueueResult{ID: made.id, Inserted: true}, nil
 		}
 		found, err := s.find(ctx, tx, row)
 		if err != nil || found.ID != "" {
 			return found, err
 		}
+		if made.conflict != nil {
+			return store.EnqueueResult{}, s.fail("enqueue", made.conflict)
+		}
 	}
 	return store.EnqueueResult{}, errVanishing
 }
 
-// errVanishing is for a key that was in use at every insert and free at every look.
-var errVanishing = &store.Error{Op: "enqueue: the key's row was purged again and again"}
+// insertion is what an insert came to: the id of the new row, or none where its key is in use. An engine that can only
+// tell that some unique value is in use gives the error it gave, in case it was not the key.
+type insertion struct {
+	id       string
+	conflict error
+}
 
-func (s *Store) queryInsert(ctx context.Context, tx store.Tx, args []any) (*sql.Rows, error) {
-	if stmt := s.insert.Load(); stmt != nil {
-		if tx, ok := tx.(interface {
-			StmtContext(context.Context, *sql.Stmt) *sql.Stmt
-		}); ok {
-			return tx.StmtContext(ctx, stmt).QueryContext(ctx, args...)
-		}
+// errVanishing is for a key that was in use at every insert and free at every look.
+var errVanishing error = &store.Error{Op: "enqueue: the key's row was purged again and again"}
+
+// prepared is the prepared insert as a statement of tx, or nil.
+func (s *Store) prepared(ctx context.Context, tx store.Tx) *sql.Stmt {
+	stmt := s.insert.Load()
+	if stmt == nil {
+		return nil
 	}
-	return tx.QueryContext(ctx, s.sql.insert, args...)
+	if tx, ok := tx.(interface {
+		StmtContext(context.Context, *sql.Stmt) *sql.Stmt
+	}); ok {
+		return tx.StmtContext(ctx, stmt)
+	}
+	return nil
 }
 
 // find looks up the row that holds row's key. A result without an id means that there is none.
 func (s *Store) find(ctx context.Context, tx store.Tx, row newRow) (store.EnqueueResult, error) {
 	var result store.EnqueueResult
-	rows, err := tx.QueryContext(ctx, s.sql.find, row.TenantID, row.IdempotencyKey)
+	rows, err := s.sql.find.query(ctx, tx, row.TenantID, row.IdempotencyKey)
 	if err == nil {
 		err = each(rows, func(scan func(...any) error) error {
 			// NULL cannot happen in the table; it is how a mock says that there is nothing to compare.
@@ -141,14 +150,15 @@ func (s *Store) EnqueueAll(ctx context.Context, tx store.Tx, ms []store.NewMessa
 			unsettled[k] = append(unsettled[k], p)
 		}
 		for round := 0; len(unsettled) > 0; round++ {
-			if round == maxRounds {
-				return nil, errVanishing
-			}
 			var rows []newRow // the first of each key, in order
 			for _, p := range chunk {
 				if same := unsettled[key{p.TenantID, p.IdempotencyKey}]; len(same) > 0 && same[0].index == p.index {
 					rows = append(rows, p.newRow)
 				}
+			}
+			if round == maxRounds { // on its own, an insert tells why
+				made, err := s.dialect.insert(ctx, tx, s.sql.insert, nil, append([]any{now}, rows[0].args(s.dialect)...))
+				return nil, s.fail("enqueue", cmp.Or(err, made.conflict, errVanishing))
 			}
 			inserted, err := s.dialect.insertMany(ctx, tx, s.sql, now, rows)
 			if err != nil {
@@ -201,7 +211,7 @@ const chunkSize = 1000
 // transactions of the same *sql.DB (and only of that one): one round trip instead of two with lib/pq. It does not suit
 // a pooler in transaction mode. Close releases it.
 func (s *Store) Prepare(ctx context.Context) error {
-	stmt, err := s.db.PrepareContext(ctx, s.sql.insert)
+	stmt, err := s.db.PrepareContext(ctx, s.sql.insert.text)
 	if err != nil {
 		return s.fail("prepare", err)
 	}
@@ -222,7 +232,7 @@ func (s *Store) Close() error {
 
 // EnqueueSQL returns the statements of Enqueue as they are sent: the insert, and the look-up of a key in use. Package
 // sqlstoretest builds its expectations from them.
-func (s *Store) EnqueueSQL() (insert, find string) { return s.sql.insert, s.sql.find }
+func (s *Store) EnqueueSQL() (insert, find string) { return s.sql.insert.text, s.sql.find.text }
 
 // isNil sees through an interface that holds a nil pointer.
 func isNil(tx store.Tx) bool {

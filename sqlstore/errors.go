@@ -22,26 +22,34 @@ func (s *Store) fail(op string, err error) error {
 	if row := (*unreadable)(nil); errors.As(err, &row) && code == "" {
 		return &store.Error{Op: op, Code: "unreadable row", Refused: true, Err: err}
 	}
-	return &store.Error{Op: op, Code: code, Refused: refused(code), Locked: code == lockNotAvailable, Err: err}
+	return &store.Error{Op: op, Code: code, Refused: refused(code), Locked: code == lockNotAvailable || errors.Is(err, errHeld), Err: err}
 }
 
-// errorCode finds the code that the database gave: an SQLSTATE, or SQLITE_ and the name or number. No driver is
-// imported for it, so it goes by what their error types offer.
+// errorCode finds the code that the database gave.
 func (s *Store) errorCode(err error) string {
 	if s.code != nil {
 		if code := s.code(err); code != "" {
 			return code
 		}
 	}
+	return driverCode(err)
+}
+
+// driverCode finds an SQLSTATE, MySQL's number, or SQLITE_ and the name or number. No driver is imported for it, so it
+// goes by what their error types offer.
+func driverCode(err error) string {
 	if e := (interface{ SQLState() string })(nil); errors.As(err, &e) { // lib/pq, pgx
 		return e.SQLState()
 	}
 	if e := (interface{ Code() int })(nil); errors.As(err, &e) { // modernc.org/sqlite
 		return sqliteCode(int64(e.Code()))
 	}
-	for ; err != nil; err = errors.Unwrap(err) { // mattn/go-sqlite3 has only a field
+	for ; err != nil; err = errors.Unwrap(err) { // the others have only fields
 		if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
-			if code := v.FieldByName("Code"); code.IsValid() && code.CanInt() {
+			if number := v.FieldByName("Number"); number.IsValid() && number.CanUint() { // go-sql-driver/mysql
+				return fmt.Sprint(number.Uint())
+			}
+			if code := v.FieldByName("Code"); code.IsValid() && code.CanInt() { // mattn/go-sqlite3
 				return sqliteCode(code.Int())
 			}
 		}
@@ -66,10 +74,13 @@ var sqliteCodes = map[int64]string{
 
 const lockNotAvailable = "55P03"
 
+// errHeld is a row that another transaction has locked, on an engine that can only pass it over or wait for very long.
+var errHeld = errors.New("a row is locked by another transaction")
+
 // repeatable codes ask for the transaction to be run again.
 func repeatable(code string) bool {
 	switch code {
-	case "40001", "40P01", "SQLITE_BUSY", "SQLITE_LOCKED":
+	case "40001", "40P01", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED":
 		return true
 	}
 	return false
@@ -79,6 +90,10 @@ func repeatable(code string) bool {
 // limits, an error raised by a trigger.
 func refused(code string) bool {
 	switch code {
+	case "1048", "1054", "1062", "1142", "1143", "1146", "1264", "1366", "1406", "1451", "1452", "1644", "3819", "4025":
+		// From https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html, the last is MariaDB's. A syntax error is none: a server
+		// that is too old refuses every row.
+		return true
 	case "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE", "SQLITE_MISUSE":
 		return true
 	}

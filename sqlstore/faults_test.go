@@ -62,7 +62,7 @@ func mockRows(closing bool, states ...state.State) *sqlmock.Rows {
 			at, nil, at.Add(time.Minute), "01900000-0000-4000-8000-000000000001", nil, nil, nil, 0, nil, nil, at, at, nil,
 		}
 		if closing {
-			values = append(values, nil)
+			values = append(values, "")
 		}
 		rows.AddRow(values...)
 	}
@@ -104,8 +104,8 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("statement fails and is not repeated", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(errLost)
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnError(errLost)
 		mock.ExpectRollback()
 		_, err := box.Claim(t.Context(), claimParams())
 		checkError(t, err, errLost, "")
@@ -113,12 +113,12 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("deadlock is repeated as a whole", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
 		mock.ExpectRollback()
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Failed))
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Failed))
 		mock.ExpectCommit()
 		c, err := box.Claim(t.Context(), claimParams())
 		if err != nil || len(c.Messages) != 1 || len(c.Closed) != 1 {
@@ -129,8 +129,8 @@ func TestClaimFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		for range maxTries {
 			mock.ExpectBegin()
-			mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-			mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
+			mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+			mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
 			mock.ExpectRollback()
 		}
 		_, err := box.Claim(t.Context(), claimParams())
@@ -139,8 +139,8 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("error in the middle of the rows", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).
 			WillReturnRows(mockRows(true, state.Processing, state.Processing).RowError(1, errLost))
 		mock.ExpectRollback()
 		c, err := box.Claim(t.Context(), claimParams())
@@ -152,10 +152,10 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("reply of the commit lost: read back by the token", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Processing))
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Processing))
 		mock.ExpectCommit().WillReturnError(errLost)
-		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnRows(mockRows(false, state.Processing))
+		mock.ExpectQuery(box.sql.readBack.text).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnRows(mockRows(false, state.Processing))
 		c, err := box.Claim(t.Context(), claimParams())
 		if err != nil || len(c.Messages) != 1 {
 			t.Fatalf("the claim is %+v, %v, want what is in the database", c, err)
@@ -164,10 +164,10 @@ func TestClaimFaults(t *testing.T) {
 	t.Run("reply of the commit lost and no way to look", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
 		mock.ExpectCommit().WillReturnError(errLost)
-		mock.ExpectQuery(box.sql.readBack).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnError(errLost)
+		mock.ExpectQuery(box.sql.readBack.text).WithArgs("correo", sqlmock.AnyArg(), 2).WillReturnError(errLost)
 		_, err := box.Claim(t.Context(), claimParams())
 		checkError(t, err, errLost, "")
 	})
@@ -176,11 +176,11 @@ func TestClaimFaults(t *testing.T) {
 		refusal := &pq.Error{Code: "23514", Message: secret}
 		for range 2 { // the batch, then its first row
 			mock.ExpectBegin()
-			mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-			mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
+			mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+			mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing))
 			mock.ExpectCommit().WillReturnError(refusal)
 		}
-		mock.ExpectQuery(box.sql.peek).WithArgs(anyArgs(4)...).WillReturnRows(sqlmock.NewRows([]string{"turno", "id"})) // no row is to blame
+		mock.ExpectQuery(box.sql.peek.text).WithArgs(anyArgs(4)...).WillReturnRows(sqlmock.NewRows([]string{"turno", "id"})) // no row is to blame
 		_, err := box.Claim(t.Context(), claimParams())
 		checkError(t, err, refusal, "23514")
 		if !store.Refused(err) {
@@ -192,8 +192,8 @@ func TestClaimFaults(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim).WithArgs(anyArgs(8)...).WillDelayFor(time.Minute).WillReturnRows(mockRows(true))
+		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillDelayFor(time.Minute).WillReturnRows(mockRows(true))
 		// database/sql rolls back in its own time, which the mock may or may not live to see.
 		if _, err := box.Claim(ctx, claimParams()); err == nil {
 			t.Error("a claim whose context was cut succeeded")
@@ -220,8 +220,8 @@ func TestSettleFaults(t *testing.T) {
 	t.Run("fewer rows than settlements", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(2, 0)) // in no order
-		mock.ExpectQuery(box.sql.repeated).WithArgs(anyArgs(9)...).WillReturnRows(ids(3))
+		mock.ExpectQuery(box.sql.settle.text).WithArgs(anyArgs(12)...).WillReturnRows(ids(2, 0)) // in no order
+		mock.ExpectQuery(box.sql.repeated.text).WithArgs(anyArgs(9)...).WillReturnRows(ids(3))
 		mock.ExpectCommit()
 		got, err := box.Settle(t.Context(), []store.Settlement{settlement(3), settlement(2), settlement(1), settlement(0)})
 		want := []store.Verdict{store.Applied, store.Applied, store.Lost, store.Applied}
@@ -232,8 +232,8 @@ func TestSettleFaults(t *testing.T) {
 	t.Run("a row nobody asked for", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(7, 8, 9))
-		mock.ExpectQuery(box.sql.repeated).WithArgs(anyArgs(9)...).WillReturnRows(ids(8))
+		mock.ExpectQuery(box.sql.settle.text).WithArgs(anyArgs(12)...).WillReturnRows(ids(7, 8, 9))
+		mock.ExpectQuery(box.sql.repeated.text).WithArgs(anyArgs(9)...).WillReturnRows(ids(8))
 		mock.ExpectCommit()
 		got, err := box.Settle(t.Context(), []store.Settlement{settlement(0)})
 		if err != nil || len(got) != 1 || got[0] != store.Lost {
@@ -243,7 +243,7 @@ func TestSettleFaults(t *testing.T) {
 	t.Run("reply of the commit lost", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
+		mock.ExpectQuery(box.sql.settle.text).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
 		mock.ExpectCommit().WillReturnError(errLost)
 		got, err := box.Settle(t.Context(), []store.Settlement{settlement(0)})
 		checkError(t, err, errLost, "")
@@ -254,8 +254,8 @@ func TestSettleFaults(t *testing.T) {
 	t.Run("the answer for the rest fails", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids())
-		mock.ExpectQuery(box.sql.repeated).WithArgs(anyArgs(9)...).WillReturnError(errLost)
+		mock.ExpectQuery(box.sql.settle.text).WithArgs(anyArgs(12)...).WillReturnRows(ids())
+		mock.ExpectQuery(box.sql.repeated.text).WithArgs(anyArgs(9)...).WillReturnError(errLost)
 		mock.ExpectRollback()
 		_, err := box.Settle(t.Context(), []store.Settlement{settlement(0)})
 		checkError(t, err, errLost, "")
@@ -263,8 +263,8 @@ func TestSettleFaults(t *testing.T) {
 	t.Run("SettleTx: commit fails after the work", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.settle).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
-		mock.ExpectExec(box.sql.afterSettle).WillReturnResult(sqlmock.NewResult(0, 0))
+		mock.ExpectQuery(box.sql.settle.text).WithArgs(anyArgs(12)...).WillReturnRows(ids(0))
+		mock.ExpectExec(box.sql.afterSettle.text).WillReturnResult(sqlmock.NewResult(0, 0))
 		mock.ExpectCommit().WillReturnError(errLost)
 		verdict, err := box.SettleTx(t.Context(), settlement(0), func(context.Context, store.Tx) error { return nil })
 		checkError(t, err, errLost, "")
@@ -281,10 +281,10 @@ func TestPurgeFaults(t *testing.T) {
 		ended.AddRow(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	}
 	mock.ExpectBegin()
-	mock.ExpectQuery(box.sql.purge).WithArgs(anyArgs(4)...).WillReturnRows(ended)
+	mock.ExpectQuery(box.sql.purge.text).WithArgs(anyArgs(4)...).WillReturnRows(ended)
 	mock.ExpectCommit()
 	mock.ExpectBegin()
-	mock.ExpectQuery(box.sql.purge).WithArgs(anyArgs(4)...).WillReturnError(errLost)
+	mock.ExpectQuery(box.sql.purge.text).WithArgs(anyArgs(4)...).WillReturnError(errLost)
 	mock.ExpectRollback()
 	n, err := box.Purge(t.Context(), store.PurgeParams{Before: time.Now(), Batch: 3})
 	checkError(t, err, errLost, "")
@@ -298,7 +298,7 @@ func TestEnqueueFaults(t *testing.T) {
 	t.Run("insert fails and is not repeated", func(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
-		mock.ExpectQuery(box.sql.insert).WithArgs(anyArgs(12)...).WillReturnError(deadlock)
+		mock.ExpectQuery(box.sql.insert.text).WithArgs(anyArgs(12)...).WillReturnError(deadlock)
 		tx, err := box.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -314,9 +314,9 @@ func TestEnqueueFaults(t *testing.T) {
 		box, mock := mockStore(t)
 		mock.ExpectBegin()
 		none := func() *sqlmock.Rows { return sqlmock.NewRows([]string{"id"}) }
-		mock.ExpectQuery(box.sql.insert).WithArgs(anyArgs(12)...).WillReturnRows(none())
-		mock.ExpectQuery(box.sql.find).WithArgs(anyArgs(2)...).WillReturnRows(none())
-		mock.ExpectQuery(box.sql.insert).WithArgs(anyArgs(12)...).WillReturnRows(none().AddRow("x"))
+		mock.ExpectQuery(box.sql.insert.text).WithArgs(anyArgs(12)...).WillReturnRows(none())
+		mock.ExpectQuery(box.sql.find.text).WithArgs(anyArgs(2)...).WillReturnRows(none())
+		mock.ExpectQuery(box.sql.insert.text).WithArgs(anyArgs(12)...).WillReturnRows(none().AddRow("x"))
 		tx, err := box.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -20,12 +20,15 @@ func TestRefusedRows(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
 		box := newBox(t, e, db, Config{})
 		ids := enqueue(t, box, "a", "b", "bad", "c", "worse", "d", "e")
-		raise := `CREATE TRIGGER no BEFORE UPDATE ON outbox WHEN old.clave_idempotencia IN ('bad', 'worse') BEGIN SELECT RAISE(ABORT, 'canario'); END`
-		if e.dialect == Postgres {
-			exec(t, db, `CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'canario'; END $$`)
-			raise = `CREATE TRIGGER no BEFORE UPDATE ON outbox FOR EACH ROW WHEN (old.clave_idempotencia IN ('bad', 'worse')) EXECUTE FUNCTION no()`
-		}
-		exec(t, db, raise)
+		exec(t, db, map[Dialect][]string{
+			Postgres: {
+				`CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'canario'; END $$`,
+				`CREATE TRIGGER no BEFORE UPDATE ON outbox FOR EACH ROW WHEN (old.clave_idempotencia IN ('bad', 'worse')) EXECUTE FUNCTION no()`,
+			},
+			MySQL: {`CREATE TRIGGER no BEFORE UPDATE ON outbox FOR EACH ROW
+				BEGIN IF old.clave_idempotencia IN ('bad', 'worse') THEN SIGNAL SQLSTATE '45000' SET message_text = 'canario'; END IF; END`},
+			SQLite: {`CREATE TRIGGER no BEFORE UPDATE ON outbox WHEN old.clave_idempotencia IN ('bad', 'worse') BEGIN SELECT RAISE(ABORT, 'canario'); END`},
+		}[e.dialect]...)
 		c, err := box.Claim(t.Context(), store.ClaimParams{Channel: "correo", Limit: 4, Lease: time.Minute})
 		if err != nil || len(c.Messages) != 4 || len(c.Refused) != 2 || c.Refused[0].ID != ids[2] || c.Refused[1].ID != ids[4] {
 			t.Fatalf("the claim took %d rows, refused were %v, %v", len(c.Messages), c.Refused, err)
@@ -58,10 +61,10 @@ func TestRefusedTable(t *testing.T) {
 			messages[i] = message(fmt.Sprint("k-", i))
 		}
 		enqueueAll(t, box, messages)
-		if e.dialect == Postgres {
-			exec(t, db, "ALTER TABLE outbox ADD CONSTRAINT never CHECK (intentos = 0)")
-		} else {
+		if e.dialect == SQLite {
 			exec(t, db, "CREATE TRIGGER never BEFORE UPDATE ON outbox BEGIN SELECT RAISE(ABORT, 'canario'); END")
+		} else {
+			exec(t, db, "ALTER TABLE outbox ADD CONSTRAINT never CHECK (intentos = 0)")
 		}
 		c, err := box.Claim(t.Context(), claimParams())
 		if !store.Refused(err) || len(c.Messages)+len(c.Refused) != 0 {
@@ -127,7 +130,7 @@ func TestTablesOfSeveralHeaps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ddl := strings.NewReplacer("PRIMARY KEY", "NOT NULL").Replace(box.sql.schema[0])
+			ddl := strings.NewReplacer("PRIMARY KEY", "NOT NULL").Replace(box.sql.schema[0].text)
 			exec(t, db, strings.TrimSuffix(ddl, ")")+") PARTITION BY LIST (canal)")
 			var schema *SchemaError
 			if err := box.Migrate(t.Context()); !errors.As(err, &schema) || !strings.Contains(err.Error(), "partitioned") {
@@ -143,7 +146,12 @@ func TestMigrateAfterARename(t *testing.T) {
 		box := newBox(t, e, db, Config{})
 		exec(t, db, "ALTER TABLE outbox RENAME TO outbox_2025")
 		var schema *SchemaError
-		if err := box.Migrate(t.Context()); !errors.As(err, &schema) || !strings.Contains(err.Error(), "no unique index") {
+		err := box.Migrate(t.Context())
+		if e.dialect == MySQL { // where an index belongs to its table
+			if err != nil {
+				t.Error(err)
+			}
+		} else if !errors.As(err, &schema) || !strings.Contains(err.Error(), "no unique index") {
 			t.Errorf("Migrate says %v", err)
 		}
 	})

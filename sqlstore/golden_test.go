@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // Every statement as it is sent, so that a change of the SQL shows in review.
 func TestGolden(t *testing.T) {
-	for _, d := range []Dialect{Postgres, SQLite} {
+	for _, d := range []Dialect{Postgres, MySQL, SQLite} {
 		t.Run(d.String(), func(t *testing.T) {
 			n, _, err := Config{}.resolve(d)
 			if err != nil {
@@ -23,11 +23,21 @@ func TestGolden(t *testing.T) {
 			q := render(d, n)
 			var b strings.Builder
 			for _, statement := range q.schema {
-				fmt.Fprintf(&b, "-- schema\n%s;\n\n", statement)
+				fmt.Fprintf(&b, "-- schema\n%s;\n\n", statement.text)
+			}
+			print := func(name string, statement reflect.Value) {
+				if text := statement.Field(0).String(); text != "" {
+					fmt.Fprintf(&b, "-- %s\n%s;\n\n", name, text)
+				}
 			}
 			for v, i := reflect.ValueOf(q), 0; i < v.NumField(); i++ {
-				if f := v.Field(i); f.Kind() == reflect.String && f.String() != "" {
-					fmt.Fprintf(&b, "-- %s\n%s;\n\n", v.Type().Field(i).Name, f.String())
+				name := v.Type().Field(i).Name
+				switch f := v.Field(i); f.Type() {
+				case reflect.TypeFor[statement]():
+					print(name, f)
+				case reflect.TypeFor[act[statement]]():
+					print(name+", lock", f.Field(0))
+					print(name, f.Field(1))
 				}
 			}
 			file := filepath.Join("testdata", d.String()+".golden.sql")

@@ -29,12 +29,12 @@ func (s *Store) GetByKey(ctx context.Context, tenantID, key string) (store.Messa
 	return s.getOne(ctx, s.sql.getByKey, tenant, key)
 }
 
-func (s *Store) getOne(ctx context.Context, query string, args ...any) (store.Message, error) {
-	rows, err := s.db.QueryContext(ctx, query, args...)
+func (s *Store) getOne(ctx context.Context, query statement, args ...any) (store.Message, error) {
+	rows, err := query.query(ctx, s.db, args...)
 	if err != nil {
 		return store.Message{}, s.fail("get", err)
 	}
-	found, err := scanMessages(rows, false)
+	found, err := scanMessages(rows, nil)
 	if err != nil {
 		return store.Message{}, s.fail("get", err)
 	}
@@ -46,8 +46,11 @@ func (s *Store) getOne(ctx context.Context, query string, args ...any) (store.Me
 
 // readClock asks for the store's now, the database's where it decides.
 func (s *Store) readClock(ctx context.Context) (now time.Time, err error) {
-	err = s.db.QueryRowContext(ctx, s.sql.clock, s.now()).Scan(dbTime{&now})
-	return now, err
+	rows, err := s.sql.clock.query(ctx, s.db, s.now())
+	if err != nil {
+		return now, err
+	}
+	return now, each(rows, func(scan func(...any) error) error { return scan(dbTime{&now}) })
 }
 
 // NextDue returns the wait until the next turn in the future: see [store.DueTimer].
@@ -55,7 +58,7 @@ func (s *Store) NextDue(ctx context.Context, channels []string) (time.Duration, 
 	var least time.Duration
 	found := false
 	for _, c := range channels {
-		rows, err := s.db.QueryContext(ctx, s.sql.nextDue, s.now(), c)
+		rows, err := s.sql.nextDue.query(ctx, s.db, s.now(), c)
 		if err == nil {
 			err = each(rows, func(scan func(...any) error) error {
 				var turn, now time.Time
@@ -75,17 +78,26 @@ func (s *Store) NextDue(ctx context.Context, channels []string) (time.Duration, 
 	return least, found, nil
 }
 
-// Channels returns the channels that have live rows: see [store.ChannelLister].
+// Channels returns the channels that have live rows, by one look into the index for each: see [store.ChannelLister].
 func (s *Store) Channels(ctx context.Context) ([]string, error) {
-	rows, err := s.db.QueryContext(ctx, s.sql.channels)
-	if err != nil {
-		return nil, s.fail("channels", err)
+	var all []string
+	for last, more := "", true; more; {
+		rows, err := s.sql.nextChannel.query(ctx, s.db, last)
+		if err == nil {
+			more = false
+			err = each(rows, func(scan func(...any) error) error {
+				var live bool
+				err := scan(&last, &live)
+				if more = true; live {
+					all = append(all, last)
+				}
+				return err
+			})
+		}
+		if err != nil {
+			return nil, s.fail("channels", err)
+		}
 	}
-	all, err := scanStrings(rows)
-	if err != nil {
-		return nil, s.fail("channels", err)
-	}
-	slices.Sort(all)
 	return all, nil
 }
 
@@ -125,7 +137,7 @@ func (s *Store) Stats(ctx context.Context, p store.StatsParams) ([]store.Channel
 		for k, n := range counts {
 			c.Live[k.state] = n
 		}
-		rows, err := s.db.QueryContext(ctx, s.sql.oldestDue, s.dialect.time(now), channel)
+		rows, err := s.sql.oldestDue.query(ctx, s.db, s.dialect.time(now), channel)
 		if err == nil {
 			err = each(rows, func(scan func(...any) error) error {
 				var turn time.Time
@@ -159,9 +171,9 @@ type countKey struct {
 	state   state.State
 }
 
-func (s *Store) count(ctx context.Context, query string, args ...any) (map[countKey]int64, int64, error) {
+func (s *Store) count(ctx context.Context, query statement, args ...any) (map[countKey]int64, int64, error) {
 	counts, total := map[countKey]int64{}, int64(0)
-	rows, err := s.db.QueryContext(ctx, query, args...)
+	rows, err := query.query(ctx, s.db, args...)
 	if err == nil {
 		err = each(rows, func(scan func(...any) error) error {
 			var k countKey
@@ -185,7 +197,7 @@ func (s *Store) Cancel(ctx context.Context, ids []string) ([]store.Verdict, erro
 	return s.act(ctx, "cancel", s.sql.cancel, ids)
 }
 
-func (s *Store) act(ctx context.Context, op, query string, ids []string) ([]store.Verdict, error) {
+func (s *Store) act(ctx context.Context, op string, a act[statement], ids []string) ([]store.Verdict, error) {
 	places := make(map[string]int, len(ids)) // the first of each id, as it is stored
 	for i, id := range ids {
 		if id, ok := s.dialect.id(id); ok {
@@ -198,12 +210,8 @@ func (s *Store) act(ctx context.Context, op, query string, ids []string) ([]stor
 	now := s.now()
 	for chunk := range slices.Chunk(slices.Sorted(maps.Keys(places)), chunkSize) {
 		var done []string
-		err := s.inTx(ctx, op, func(tx *sql.Tx) error {
-			rows, err := tx.QueryContext(ctx, query, now, s.dialect.list(chunk))
-			if err != nil {
-				return err
-			}
-			done, err = scanStrings(rows)
+		err := s.inTx(ctx, op, func(tx *sql.Tx) (err error) {
+			done, err = s.dialect.act(ctx, tx, a, now, s.dialect.list(chunk))
 			return err
 		})
 		if err != nil {

@@ -27,21 +27,14 @@ func (s *Store) Purge(ctx context.Context, p store.PurgeParams) (int64, error) {
 		var n int
 		var last time.Time
 		err := s.inTx(ctx, "purge", func(tx *sql.Tx) error {
-			n, last = 0, from
-			rows, err := tx.QueryContext(ctx, s.sql.purge, s.dialect.time(p.Before), s.dialect.time(from), s.dialect.list(states), p.Batch)
-			if err != nil {
-				return err
+			ended, err := s.dialect.purge(ctx, tx, s.sql, s.dialect.time(p.Before), s.dialect.time(from), s.dialect.list(states), p.Batch)
+			n, last = len(ended), from
+			for _, t := range ended {
+				if t.After(last) {
+					last = t
+				}
 			}
-			return each(rows, func(scan func(...any) error) error {
-				var ended time.Time
-				if err := scan(dbTime{&ended}); err != nil {
-					return err
-				}
-				if n++; ended.After(last) {
-					last = ended
-				}
-				return nil
-			})
+			return err
 		})
 		if err != nil {
 			return total, err

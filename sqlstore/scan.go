@@ -13,8 +13,8 @@ import (
 	"github.com/recado-dev/recado/store"
 )
 
-// dbTime reads a time of any engine: timestamps as they are, integers as microseconds since 1970, NULL as the zero
-// time. PostgreSQL's infinities, which only a foreign writer stores, become the ends of what every engine can store.
+// dbTime reads a time of any engine: timestamps as they are, integers as microseconds since 1970, texts as MySQL writes
+// them, in UTC, and NULL as the zero time. PostgreSQL's infinities, which only a foreign writer stores, become the ends of what every engine can store.
 type dbTime struct{ t *time.Time }
 
 func (d dbTime) Scan(v any) error {
@@ -34,7 +34,11 @@ func (d dbTime) Scan(v any) error {
 		case "-infinity":
 			*d.t = store.MinTime
 		default:
-			return errors.New("cannot read a time from this text")
+			t, err := time.Parse(mysqlTime, v)
+			if err != nil {
+				return errors.New("cannot read a time from this text")
+			}
+			*d.t = t
 		}
 	default:
 		return fmt.Errorf("cannot read a time from %T", v)
@@ -63,14 +67,13 @@ type unreadable struct{ err error }
 func (e *unreadable) Error() string { return e.err.Error() }
 func (e *unreadable) Unwrap() error { return e.err }
 
-// scanMessages reads rows of {columns}, with a last column for Message.Closing where the statement has one, and closes
-// them.
-func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err error) {
+// scanMessages reads rows of {columns}, with one column behind them where a place for it is given, and closes them.
+func scanMessages(rows *sql.Rows, behind func(*store.Message) any) (all []store.Message, err error) {
 	err = each(rows, func(scan func(...any) error) error {
 		var m store.Message
 		var st string
 		var data, headers []byte
-		var token, category, code, externalID, closing sql.NullString
+		var token, category, code, externalID sql.NullString
 		var attempts, maxAttempts, doubts sql.NullInt64
 		dest := []any{
 			&m.ID, &m.TenantID, &m.Channel, &m.Destination, &m.Template, &data, &m.IdempotencyKey, &st,
@@ -84,10 +87,10 @@ func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err er
 			dbTime{&m.SentAt},
 			dbTime{&m.CreatedAt},
 			dbTime{&m.UpdatedAt},
-			&headers, &closing,
+			&headers,
 		}
-		if !withClosing {
-			dest = dest[:len(dest)-1]
+		if behind != nil {
+			dest = append(dest, behind(&m))
 		}
 		if err := scan(dest...); err != nil {
 			return err
@@ -96,7 +99,7 @@ func scanMessages(rows *sql.Rows, withClosing bool) (all []store.Message, err er
 		m.State = state.State(st)
 		m.Data = data
 		m.Attempts, m.MaxAttempts, m.Doubts = int(attempts.Int64), int(maxAttempts.Int64), int(doubts.Int64)
-		m.LastErrorCategory, m.LastErrorCode, m.ExternalID, m.Closing = category.String, code.String, externalID.String, closing.String
+		m.LastErrorCategory, m.LastErrorCode, m.ExternalID = category.String, code.String, externalID.String
 		if id, err := uuid.Parse(token.String); err == nil {
 			m.Token = store.Token(id)
 		}
@@ -118,6 +121,17 @@ func scanStrings(rows *sql.Rows) (all []string, err error) {
 		}
 		all = append(all, s)
 		return nil
+	})
+	return all, err
+}
+
+// scanTimes reads one column of times, and closes rows.
+func scanTimes(rows *sql.Rows) (all []time.Time, err error) {
+	err = each(rows, func(scan func(...any) error) error {
+		var t time.Time
+		err := scan(dbTime{&t})
+		all = append(all, t)
+		return err
 	})
 	return all, err
 }

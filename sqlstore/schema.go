@@ -16,7 +16,14 @@ func Schema(d Dialect, cfg Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Join(render(d, n).schema, ";\n\n") + ";\n", nil
+	var ddl strings.Builder
+	for i, statement := range render(d, n).schema {
+		if i > 0 {
+			ddl.WriteString("\n")
+		}
+		ddl.WriteString(statement.text + ";\n")
+	}
+	return ddl.String(), nil
 }
 
 // Migrate creates the table and its indexes where they do not exist. Any number of processes may call it at once, and it
@@ -26,18 +33,18 @@ func (s *Store) Migrate(ctx context.Context) error {
 		if err := s.dialect.lockSchema(ctx, tx, s.names); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, s.sql.schema[0]); err != nil {
+		if err := s.sql.schema[0].exec(ctx, tx); err != nil {
 			return err
 		}
 		c, err := s.dialect.inspect(ctx, tx, s.names)
 		if err != nil {
 			return err
 		}
-		if problems := c.compareColumns(s.sql.schema[0], s.names); len(problems) > 0 {
+		if problems := c.compareColumns(s.sql.schema[0].text, s.names); len(problems) > 0 {
 			return &SchemaError{Problems: problems}
 		}
 		for _, index := range s.sql.schema[1:] {
-			if _, err := tx.ExecContext(ctx, index); err != nil {
+			if err := index.exec(ctx, tx); err != nil {
 				return err
 			}
 		}
@@ -72,7 +79,7 @@ func (s *Store) Check(ctx context.Context) (advice []string, err error) {
 	if len(c.columns) == 0 {
 		return nil, &SchemaError{Problems: []string{fmt.Sprintf("table %s does not exist: run Migrate, or apply Schema", s.names.table)}}
 	}
-	problems := c.compareColumns(s.sql.schema[0], s.names)
+	problems := c.compareColumns(s.sql.schema[0].text, s.names)
 	missing, slow := c.compareIndexes(s.names)
 	problems = append(problems, missing...)
 	advice = append(advice, slow...)
@@ -83,7 +90,7 @@ func (s *Store) Check(ctx context.Context) (advice []string, err error) {
 	problems, advice = append(problems, settingProblems...), append(advice, settingAdvice...)
 	if !slices.ContainsFunc(c.checks, func(def string) bool { return strings.Contains(def, "estado") }) {
 		var unknown int
-		if err := s.db.QueryRowContext(ctx, s.sql.unknown).Scan(&unknown); err != nil {
+		if err := s.db.QueryRowContext(ctx, s.sql.unknown.text).Scan(&unknown); err != nil {
 			return nil, s.fail("check", err)
 		}
 		advice = append(advice, fmt.Sprintf("no CHECK constraint lists the states; rows in an unknown state, which no worker ever takes: %d (counted up to 1000)", unknown))
@@ -100,6 +107,11 @@ type catalog struct {
 	indexes []index
 	checks  []string // definitions
 	unfit   []string // why it cannot be an outbox at all
+
+	fits func(have, want string) bool // whether another type holds as much; nil: none does
+
+	// The primary key is the end of every index and need not be named in one, and statements name the index they walk.
+	clustered bool
 }
 
 type column struct {
@@ -113,11 +125,6 @@ type index struct {
 	unique, partial, valid bool
 	predicate              string
 	columns                []string
-}
-
-// querier is a *sql.DB or a *sql.Tx.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 func scanColumns(rows *sql.Rows) (map[string]column, error) {
@@ -145,7 +152,7 @@ func scanIndexes(rows *sql.Rows) (all []index, err error) {
 }
 
 // ddlColumn finds the columns in our own CREATE TABLE.
-var ddlColumn = regexp.MustCompile(`(?m)^\t"?(\w+)"? (\w+)(.*)$`)
+var ddlColumn = regexp.MustCompile(`(?m)^\t["` + "`" + `]?(\w+)["` + "`" + `]? ([a-z]+(?:\(\d+\))?)(.*)$`)
 
 // compareColumns holds the table against our own DDL. Columns of the application's own are fine.
 func (c catalog) compareColumns(ddl string, n names) (problems []string) {
@@ -158,7 +165,7 @@ func (c catalog) compareColumns(ddl string, n names) (problems []string) {
 		switch generated := strings.Contains(want[3], "GENERATED"); {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("table %s has no column %s (%s)", n.table, name, kind))
-		case have.kind != kind:
+		case have.kind != kind && (c.fits == nil || !c.fits(have.kind, kind)):
 			problems = append(problems, fmt.Sprintf("column %s of table %s is of type %s, not %s", name, n.table, have.kind, kind))
 		case have.generated != generated:
 			problems = append(problems, fmt.Sprintf("column %s of table %s must be a stored generated column", name, n.table))
@@ -171,19 +178,38 @@ func (c catalog) compareColumns(ddl string, n names) (problems []string) {
 
 // compareIndexes looks for the three indexes by what they hold, whatever they are called.
 func (c catalog) compareIndexes(n names) (problems, advice []string) {
-	has := func(unique bool, columns ...string) bool {
+	turn, end := []string{"canal", "turno", "id"}, []string{"terminado", "id"}
+	if c.clustered {
+		turn, end = turn[:2], end[:1]
+	}
+	has := func(quotedName string, unique bool, columns ...string) bool {
 		return slices.ContainsFunc(c.indexes, func(i index) bool {
-			return i.valid && (i.unique || !unique) && !(unique && i.partial) && slices.Equal(i.columns, columns)
+			fits := i.valid && (i.unique || !unique) && !(unique && i.partial) && slices.Equal(i.columns, columns)
+			return fits && (!c.clustered || strings.Contains(quotedName, i.name))
 		})
 	}
-	if !has(true, n.plainTenant, "clave_idempotencia") {
-		problems = append(problems, fmt.Sprintf("table %s has no unique index on (%s, clave_idempotencia): messages could be enqueued twice", n.table, n.plainTenant))
+	called := func(quotedName string) string {
+		if c.clustered {
+			return " called " + quotedName
+		}
+		return ""
 	}
-	if !has(false, "canal", "turno", "id") {
-		problems = append(problems, fmt.Sprintf("table %s has no index on (canal, turno, id): every claim would sort the whole backlog", n.table))
+	if !has(n.keyIndex, true, n.plainTenant, "clave_idempotencia") {
+		problems = append(problems, fmt.Sprintf("table %s has no unique index on (%s, clave_idempotencia)%s: messages could be enqueued twice", n.table, n.plainTenant, called(n.keyIndex)))
 	}
-	if !has(false, "terminado", "id") {
-		advice = append(advice, fmt.Sprintf("table %s has no index on (terminado, id): purges and operators' lists read the whole table", n.table))
+	if !has(n.turnIndex, false, turn...) {
+		problems = append(problems, fmt.Sprintf("table %s has no index on (%s)%s: every claim would sort the whole backlog", n.table, strings.Join(turn, ", "), called(n.turnIndex)))
+	}
+	if !has(n.endIndex, false, end...) {
+		slow := fmt.Sprintf("table %s has no index on (%s)%s: purges and operators' lists read the whole table", n.table, strings.Join(end, ", "), called(n.endIndex))
+		if c.clustered {
+			problems = append(problems, slow)
+		} else {
+			advice = append(advice, slow)
+		}
+	}
+	if c.clustered { // no update here is heap-only
+		return problems, advice
 	}
 	for _, i := range c.indexes {
 		for _, hot := range []string{"estado", "intentos", "bloqueado_hasta", "reclamo", "actualizado_en"} {

@@ -105,16 +105,22 @@ func (s *Store) SettleTx(ctx context.Context, one store.Settlement, fn func(cont
 	if !s.possible(one.Fence) {
 		return store.Lost, nil
 	}
-	tx, err := s.db.BeginTx(ctx, s.dialect.txOptions())
+	var tx *sql.Tx
+	var written []bool
+	group := []store.Settlement{one}
+	err := s.retry(ctx, "settle", func() (err error) {
+		if tx, err = s.db.BeginTx(ctx, s.dialect.txOptions()); err != nil {
+			return err
+		}
+		if written, err = s.dialect.settle(ctx, tx, s.sql, s.now(), group); err != nil {
+			_ = tx.Rollback() // it is lost either way, and err says why
+		}
+		return err
+	})
 	if err != nil {
-		return store.Lost, s.fail("settle", err)
+		return store.Lost, err
 	}
 	defer tx.Rollback() //nolint:errcheck // after a Commit it does nothing; before one, another error says why
-	group := []store.Settlement{one}
-	written, err := s.dialect.settle(ctx, tx, s.sql, s.now(), group)
-	if err != nil {
-		return store.Lost, s.fail("settle", err)
-	}
 	if !written[0] {
 		asLeft, err := s.dialect.repeated(ctx, tx, s.sql, group)
 		if err != nil || !asLeft[0] {
@@ -122,8 +128,8 @@ func (s *Store) SettleTx(ctx context.Context, one store.Settlement, fn func(cont
 		}
 		return store.Applied, nil
 	}
-	if s.sql.afterSettle != "" {
-		if _, err := tx.ExecContext(ctx, s.sql.afterSettle); err != nil {
+	if s.sql.afterSettle.text != "" {
+		if err := s.sql.afterSettle.exec(ctx, tx); err != nil {
 			return store.Lost, s.fail("settle", err)
 		}
 	}

@@ -120,7 +120,7 @@ func TestNames(t *testing.T) {
 	long := strings.Repeat("a", 62)
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
 		tables := []string{"order", "select", long + "b", long + "c"}
-		if e.dialect == Postgres { // names of SQLite ignore case
+		if e.dialect != SQLite { // whose names ignore case
 			tables = append(tables, "Avisos", "avisos")
 		}
 		boxes := map[string]*Store{}
@@ -175,7 +175,7 @@ func TestMigrateRefusesAnotherTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, db, "CREATE TABLE outbox (id text PRIMARY KEY, destino integer)")
+		exec(t, db, "CREATE TABLE outbox (id varchar(36) PRIMARY KEY, destino integer)")
 		var schema *SchemaError
 		if err := box.Migrate(t.Context()); !errors.As(err, &schema) || !strings.Contains(err.Error(), "turno") || !strings.Contains(err.Error(), "destino") {
 			t.Errorf("the error is %v, want one that names the columns", err)
@@ -213,13 +213,27 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("all in place", "", "")
+		drop := func(index string) {
+			t.Helper()
+			if e.dialect == MySQL {
+				index += " ON outbox"
+			}
+			exec(t, db, "DROP INDEX "+index)
+		}
 		exec(t, db, "CREATE INDEX mine ON outbox (estado, proximo_intento_en)")
-		expect("an index on estado", "", "heap-only")
-		exec(t, db, "DROP INDEX mine", "DROP INDEX outbox_terminado_idx")
-		expect("no index for the history", "", "terminado")
-		exec(t, db, "DROP INDEX outbox_turno_idx")
-		expect("no queue index", "(canal, turno, id)", "")
-		exec(t, db, "DROP INDEX outbox_tenant_clave_idem_key")
+		if e.dialect != MySQL {
+			expect("an index on estado", "", "heap-only")
+		}
+		drop("mine")
+		drop("outbox_terminado_idx")
+		if e.dialect == MySQL {
+			expect("no index for the history", "(terminado) called", "")
+		} else {
+			expect("no index for the history", "", "terminado")
+		}
+		drop("outbox_turno_idx")
+		expect("no queue index", "(canal, turno", "")
+		drop("outbox_tenant_clave_idem_key")
 		expect("no unique index", "unique", "")
 		if e.dialect == Postgres {
 			exec(t, db, "ALTER TABLE outbox DROP CONSTRAINT outbox_estado_check",
@@ -228,6 +242,21 @@ func TestCheck(t *testing.T) {
 			exec(t, db, "ALTER TABLE outbox DROP COLUMN dudas", "ALTER TABLE outbox ALTER COLUMN cabeceras TYPE text")
 			expect("another column", "no column dudas", "")
 			expect("another type", "column cabeceras of table \"outbox\" is of type text, not jsonb", "")
+		}
+		if e.dialect == MySQL {
+			for alteration, problem := range map[string]string{
+				"MODIFY destino varchar(100) COLLATE utf8mb4_bin NOT NULL":                       "column destino of table `outbox` is of type varchar(100), not varchar(320)",
+				"MODIFY destino varchar(400) COLLATE utf8mb4_bin NOT NULL":                       "",
+				"MODIFY plantilla text COLLATE utf8mb4_bin NOT NULL":                             "",
+				"MODIFY clave_idempotencia varchar(200) COLLATE utf8mb4_general_ci NOT NULL":     "column clave_idempotencia has the collation utf8mb4_general_ci",
+				"MODIFY plantilla varchar(200) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL": "column plantilla has the collation latin1_bin",
+				"MODIFY destino varchar(320) COLLATE utf8mb4_bin":                                "column destino of table `outbox` must be NOT NULL",
+				"DROP COLUMN dudas": "no column dudas",
+				"ENGINE = MyISAM":   "its engine is MyISAM",
+			} {
+				exec(t, db, "DROP TABLE outbox", box.sql.schema[0].text, "ALTER TABLE outbox "+alteration)
+				expect(alteration, problem, "")
+			}
 		}
 	})
 }
@@ -303,6 +332,9 @@ func TestRunningClock(t *testing.T) {
 // head as well as from a mark.
 func TestClaimPlan(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
+		if e.dialect == MySQL {
+			return
+		}
 		box := newBox(t, e, db, Config{})
 		for part := range 4 {
 			messages := make([]store.NewMessage, 5000)
@@ -343,11 +375,11 @@ func explainClaim(t *testing.T, e engine, box *Store, db *sql.DB, from store.Mar
 	explain := "EXPLAIN QUERY PLAN "
 	if e.dialect == Postgres {
 		explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "
-		if _, err := tx.ExecContext(t.Context(), box.sql.beforeClaim); err != nil {
+		if _, err := tx.ExecContext(t.Context(), box.sql.beforeClaim.text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rows, err := tx.QueryContext(t.Context(), explain+box.sql.claim, box.now(), "correo", e.dialect.time(from.Turn), markID(from), 50,
+	rows, err := tx.QueryContext(t.Context(), explain+box.sql.claim.text, box.now(), "correo", e.dialect.time(from.Turn), markID(from), 50,
 		time.Minute.Microseconds(), tokenText(newToken()), false)
 	if err != nil {
 		t.Fatal(err)
@@ -801,7 +833,7 @@ func TestErrorCodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback()
-		want := map[Dialect]string{Postgres: "42P01", SQLite: "SQLITE_ERROR"}[e.dialect]
+		want := map[Dialect]string{Postgres: "42P01", MySQL: "1146", SQLite: "SQLITE_ERROR"}[e.dialect]
 		_, err = box.Enqueue(t.Context(), tx, message("k"))
 		if store.ErrorCode(err) != want || !store.Refused(err) || strings.Contains(err.Error(), "nowhere") {
 			t.Errorf("the error is %v, want code %s", err, want)
@@ -830,7 +862,7 @@ func TestErrorCodes(t *testing.T) {
 			}
 			defer tx.Rollback()
 			_, err = box.Enqueue(t.Context(), tx, message("b")) // the same id again: no duplicate of a key may hide that
-			want := map[Dialect]string{Postgres: "23505", SQLite: "SQLITE_CONSTRAINT"}[e.dialect]
+			want := map[Dialect]string{Postgres: "23505", MySQL: "1062", SQLite: "SQLITE_CONSTRAINT"}[e.dialect]
 			if store.ErrorCode(err) != want || !store.Refused(err) {
 				t.Errorf("the error is %v, want code %s", err, want)
 			}

@@ -47,7 +47,7 @@ const maxMaxPayload = 16 << 20
 type Store struct {
 	db      *sql.DB
 	dialect Dialect
-	sql     statements // rendered
+	sql     queries
 	names   names
 	rules   store.Rules
 	newID   func() string
@@ -133,26 +133,35 @@ func (s *Store) Begin(ctx context.Context) (store.Tx, error) {
 	return tx, nil
 }
 
-// Tries of a short transaction of ours that the engine asks to repeat.
+// How long a short transaction of ours is tried again.
 const (
-	maxTries   = 5
+	maxTries   = 5               // where the engine asks for it
+	maxWait    = 2 * time.Second // where a row is locked
 	firstPause = 10 * time.Millisecond
+	lastPause  = 160 * time.Millisecond
 )
 
 // errCommit marks a COMMIT whose reply was lost: the transaction may have been kept.
 var errCommit = errors.New("commit outcome unknown")
 
 // inTx runs fn in a transaction of the store's own: never as a statement on the pool, which database/sql would run
-// again by itself when a connection breaks. Where the engine asks for a repetition (deadlock, serialization failure,
-// busy) it runs fn again, after a pause.
+// again by itself when a connection breaks.
 func (s *Store) inTx(ctx context.Context, op string, fn func(*sql.Tx) error) error {
-	pause := firstPause
+	return s.retry(ctx, op, func() error { return s.tryTx(ctx, fn) })
+}
+
+// retry runs a transaction, and again after a pause where the engine asks for a repetition (deadlock, serialization
+// failure, busy) or another transaction has locked a row.
+func (s *Store) retry(ctx context.Context, op string, transaction func() error) error {
+	begun, pause := time.Now(), firstPause
 	for try := 1; ; try++ {
-		err := s.tryTx(ctx, fn)
-		if err == nil {
+		err := transaction()
+		switch {
+		case err == nil:
 			return nil
-		}
-		if try == maxTries || !repeatable(s.errorCode(err)) {
+		case try < maxTries && repeatable(s.errorCode(err)):
+		case errors.Is(err, errHeld) && time.Since(begun) < maxWait:
+		default:
 			return s.fail(op, err)
 		}
 		select {
@@ -160,7 +169,7 @@ func (s *Store) inTx(ctx context.Context, op string, fn func(*sql.Tx) error) err
 			return s.fail(op, err)
 		case <-time.After(pause/2 + mathrand.N(pause)):
 		}
-		pause *= 2
+		pause = min(2*pause, lastPause)
 	}
 }
 

@@ -1,22 +1,14 @@
 package dbtest
 
 import (
-	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	_ "github.com/lib/pq" // the driver that creates and drops databases
 )
@@ -28,9 +20,6 @@ const postgresHelp = `no PostgreSQL server to test with.
 Install one (Debian: apt-get install postgresql; macOS: brew install postgresql), or start one yourself, such as
 	docker run --rm -p 127.0.0.1:5432:5432 -e POSTGRES_PASSWORD=recado postgres:17
 and set ` + postgresEnv + `=postgres://postgres:recado@127.0.0.1:5432/postgres?sslmode=disable`
-
-// adminTimeout bounds the creation or the removal of one database.
-const adminTimeout = time.Minute
 
 var postgresServer = sync.OnceValues(findPostgres)
 
@@ -44,29 +33,12 @@ func Postgres(tb testing.TB) string {
 	}
 	name := randomName()
 	// template0 never has visitors, so creations need not wait for each other.
-	if err := execPostgres(server, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
-		tb.Fatalf("dbtest: creating a database: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := execPostgres(server, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			tb.Errorf("dbtest: dropping the database: %v", err)
-		}
-	})
+	forTest(tb, "postgres", server.String(),
+		"CREATE DATABASE "+name+" TEMPLATE template0",
+		"DROP DATABASE "+name+" WITH (FORCE)")
 	dsn := *server
 	dsn.Path = "/" + name
 	return dsn.String()
-}
-
-// execPostgres runs one statement on a connection that is gone afterwards, so that leak checks see nothing of it.
-func execPostgres(server *url.URL, statement string) error {
-	db, err := sql.Open("postgres", server.String())
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
-	defer cancel()
-	_, err = db.ExecContext(ctx, statement)
-	return errors.Join(err, db.Close())
 }
 
 // findPostgres returns the DSN of the server from the environment, or of one that it starts.
@@ -82,46 +54,16 @@ func findPostgres() (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The chosen port may be taken between the choice and the start.
-	for range 3 {
-		var u *url.URL
-		if u, err = startPostgres(bin); err == nil {
-			return u, nil
-		}
-	}
-	return nil, err
+	return startPostgres(bin)
 }
 
-// postgresBinaries returns the directory of the server's programs: the one on PATH, else the newest installed one.
+// postgresBinaries returns the directory of the server's programs.
 func postgresBinaries() (string, error) {
-	if path, err := exec.LookPath("initdb"); err == nil {
-		if path, err = filepath.EvalSymlinks(path); err == nil {
-			return filepath.Dir(path), nil
-		}
-	}
-	var found []string
-	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin/initdb", // Debian
-		"/usr/pgsql-*/bin/initdb",          // Red Hat
-		"/opt/homebrew/opt/postgresql*/bin/initdb",
-		"/usr/local/opt/postgresql*/bin/initdb",
-	} {
-		paths, _ := filepath.Glob(pattern) // the patterns are well formed
-		found = append(found, paths...)
-	}
-	if len(found) == 0 {
-		return "", errors.New(postgresHelp)
-	}
-	newest := slices.MaxFunc(found, func(a, b string) int { return majorVersion(a) - majorVersion(b) })
-	return filepath.Dir(newest), nil
-}
-
-var digits = regexp.MustCompile(`\d+`)
-
-// majorVersion is the first number in a path, 0 where there is none.
-func majorVersion(path string) int {
-	n, _ := strconv.Atoi(digits.FindString(path))
-	return n
+	return programs("initdb", postgresHelp,
+		"/usr/lib/postgresql/*/bin", // Debian
+		"/usr/pgsql-*/bin",          // Red Hat
+		"/opt/homebrew/opt/postgresql*/bin",
+		"/usr/local/opt/postgresql*/bin")
 }
 
 // postgresScript prepares and starts a server in the current directory. $1 holds the programs, $2 is the port.
@@ -144,12 +86,9 @@ END
 }
 
 func startPostgres(bin string) (*url.URL, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
 	password := rand.Text()
-	if err := postgresScript.run("recado-postgres-", map[string]string{"password": password}, bin, port); err != nil {
+	port, err := startOnFreePort(postgresScript, "recado-postgres-", map[string]string{"password": password}, bin)
+	if err != nil {
 		return nil, fmt.Errorf("starting PostgreSQL: %w", err)
 	}
 	return &url.URL{

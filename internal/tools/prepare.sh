@@ -13,9 +13,14 @@ has_postgres() {
 	[ -n "${RECADO_TEST_POSTGRES:-}" ] || command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
 }
 
+has_mariadb() {
+	[ -n "${RECADO_TEST_MARIADB:-}" ] || command -v mariadb-install-db >/dev/null
+}
+
 missing=()
 has_compiler || missing+=(gcc libc6-dev)
 has_postgres || missing+=(postgresql)
+has_mariadb || missing+=(mariadb-server-core mariadb-client-core) # mariadb-server would also run one as a service
 
 if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && [ -e /etc/debian_version ]; then
 	echo "Installing ${missing[*]}"

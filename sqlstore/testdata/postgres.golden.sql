@@ -82,9 +82,9 @@ WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || 
 	ORDER BY s.turno, s.id
 	LIMIT $5
 	FOR UPDATE SKIP LOCKED))
-RETURNING o.id, o."organizacion_id", o.canal, o.destino, o.plantilla, o.datos, o.clave_idempotencia, o.estado, o.intentos, o.max_intentos, o.programado_para, o.proximo_intento_en, o.bloqueado_hasta, o.reclamo, o.vence_en, o.ultimo_error_categoria, o.ultimo_error_codigo, o.dudas, o.id_externo, o.enviado_en, o.creado_en, o.actualizado_en, o.cabeceras, CASE WHEN $8::boolean THEN (SELECT CASE WHEN b.intentos >= b.max_intentos
+RETURNING o.id, o."organizacion_id", o.canal, o.destino, o.plantilla, o.datos, o.clave_idempotencia, o.estado, o.intentos, o.max_intentos, o.programado_para, o.proximo_intento_en, o.bloqueado_hasta, o.reclamo, o.vence_en, o.ultimo_error_categoria, o.ultimo_error_codigo, o.dudas, o.id_externo, o.enviado_en, o.creado_en, o.actualizado_en, o.cabeceras, CASE WHEN $8::boolean THEN (SELECT coalesce(CASE WHEN b.intentos >= b.max_intentos
 		THEN CASE b.estado WHEN 'procesando' THEN 'lease_agotado' ELSE 'intentos_agotados' END
-		WHEN b.vence_en <= coalesce($1::timestamptz, statement_timestamp()) THEN 'vencido' END FROM "outbox" AS b WHERE b.id = o.id) END;
+		WHEN b.vence_en <= coalesce($1::timestamptz, statement_timestamp()) THEN 'vencido' END, '') FROM "outbox" AS b WHERE b.id = o.id) ELSE '' END;
 
 -- peek
 SELECT s.turno, s.id FROM ONLY "outbox" AS s
@@ -157,13 +157,8 @@ SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotenc
 -- nextDue
 SELECT turno, coalesce($1::timestamptz, statement_timestamp()) FROM "outbox" WHERE canal = $2 AND turno > coalesce($1::timestamptz, statement_timestamp()) ORDER BY turno LIMIT 1;
 
--- channels
-WITH RECURSIVE c AS (
-	SELECT min(canal) AS canal FROM "outbox" WHERE turno IS NOT NULL
-	UNION ALL
-	SELECT (SELECT min(t.canal) FROM "outbox" AS t WHERE t.turno IS NOT NULL AND t.canal > c.canal) FROM c WHERE c.canal IS NOT NULL
-)
-SELECT canal FROM c WHERE canal IS NOT NULL;
+-- nextChannel
+SELECT canal, true FROM (SELECT min(canal) AS canal FROM "outbox" WHERE turno IS NOT NULL AND canal > $1) AS c WHERE canal IS NOT NULL;
 
 -- oldestDue
 SELECT s.turno FROM "outbox" AS s WHERE s.canal = $2 AND s.turno <= coalesce($1::timestamptz, statement_timestamp()) AND (s.estado = 'pendiente' OR s.bloqueado_hasta IS NULL OR s.bloqueado_hasta <= coalesce($1::timestamptz, statement_timestamp())) ORDER BY s.turno, s.id LIMIT 1;
@@ -177,6 +172,9 @@ SELECT canal, estado, count(*) FROM (
 	SELECT canal, estado FROM "outbox" WHERE terminado >= $1 ORDER BY terminado DESC LIMIT $2) AS t
 GROUP BY canal, estado;
 
+-- unknown
+SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+
 -- requeue
 UPDATE "outbox" SET estado = 'pendiente', intentos = 0, programado_para = coalesce($1::timestamptz, statement_timestamp()), proximo_intento_en = coalesce($1::timestamptz, statement_timestamp()),
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = coalesce($1::timestamptz, statement_timestamp())
@@ -188,7 +186,4 @@ UPDATE "outbox" SET estado = 'descartado', ultimo_error_categoria = 'rechazado',
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = coalesce($1::timestamptz, statement_timestamp())
 WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || set_config('lock_timeout', '2s', true)) IS NOT NULL AND id = ANY ($2::uuid[]) AND estado IN ('pendiente')
 RETURNING id;
-
--- unknown
-SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
 

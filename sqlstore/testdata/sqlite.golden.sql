@@ -158,13 +158,8 @@ SELECT id, "organizacion_id", canal, destino, plantilla, datos, clave_idempotenc
 -- nextDue
 SELECT turno, ?1 FROM "outbox" WHERE canal = ?2 AND turno IS NOT NULL AND turno > ?1 ORDER BY turno LIMIT 1;
 
--- channels
-WITH RECURSIVE c AS (
-	SELECT min(canal) AS canal FROM "outbox" WHERE turno IS NOT NULL
-	UNION ALL
-	SELECT (SELECT min(t.canal) FROM "outbox" AS t WHERE t.turno IS NOT NULL AND t.canal > c.canal) FROM c WHERE c.canal IS NOT NULL
-)
-SELECT canal FROM c WHERE canal IS NOT NULL;
+-- nextChannel
+SELECT canal, true FROM (SELECT min(canal) AS canal FROM "outbox" WHERE turno IS NOT NULL AND canal > ?1) AS c WHERE canal IS NOT NULL;
 
 -- oldestDue
 SELECT turno FROM "outbox" WHERE canal = ?2 AND turno IS NOT NULL AND turno <= ?1
@@ -179,6 +174,9 @@ SELECT canal, estado, count(*) FROM (
 	SELECT canal, estado FROM "outbox" WHERE terminado IS NOT NULL AND terminado >= ?1 ORDER BY terminado DESC LIMIT ?2)
 GROUP BY canal, estado;
 
+-- unknown
+SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+
 -- requeue
 UPDATE "outbox" SET estado = 'pendiente', intentos = 0, programado_para = ?1, proximo_intento_en = ?1,
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = ?1
@@ -190,7 +188,4 @@ UPDATE "outbox" SET estado = 'descartado', ultimo_error_categoria = 'rechazado',
 	bloqueado_hasta = NULL, reclamo = NULL, actualizado_en = ?1
 WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ('pendiente')
 RETURNING id;
-
--- unknown
-SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -257,8 +258,20 @@ func enqueueFirstRollsBack(k *kit) {
 	k.gone(first.ID)
 }
 
-// enqueueAlone is enqueue for a goroutine that is not the test's own.
-func enqueueAlone(k *kit, m store.NewMessage) (store.EnqueueResult, error) {
+// enqueueAlone is enqueue for a goroutine that is not the test's own. It does what an application has to: where the
+// engine asks for it, the whole transaction is run again. Any other error is the test's.
+func enqueueAlone(k *kit, m store.NewMessage) (res store.EnqueueResult, err error) {
+	for range maxTries {
+		if res, err = enqueueOnce(k, m); !toBeRepeated(err) {
+			break
+		}
+	}
+	return res, err
+}
+
+const maxTries = 50
+
+func enqueueOnce(k *kit, m store.NewMessage) (store.EnqueueResult, error) {
 	enqueuer := k.Store.(store.Enqueuer)
 	tx, err := enqueuer.Begin(k.Context())
 	if err != nil {
@@ -271,6 +284,16 @@ func enqueueAlone(k *kit, m store.NewMessage) (store.EnqueueResult, error) {
 	}
 	runtime.Gosched() // let the others meet an open transaction
 	return res, tx.Commit()
+}
+
+// toBeRepeated reports a deadlock, a lock that could not be had or a serialization failure, which are handed up to the
+// caller of an enqueue as they are: no one but he can run the transaction again.
+func toBeRepeated(err error) bool {
+	code := store.ErrorCode(err)
+	if e := (interface{ SQLState() string })(nil); code == "" && errors.As(err, &e) { // of the commit
+		code = e.SQLState()
+	}
+	return slices.Contains([]string{"40001", "40P01", "1205", "1213"}, code)
 }
 
 func enqueueTwenty(k *kit) {

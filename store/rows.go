@@ -53,7 +53,8 @@ func (p ClaimParams) Take(due []*Message, now time.Time) (Claim, error) {
 }
 
 // Settle is what [Store] says of a settlement, for the row that s names. written tells the first time from a repeat, which
-// is Applied as well. An illegal transition is a [state.TransitionError] and changes nothing.
+// is Applied as well. An illegal transition is a [state.TransitionError] and changes nothing. Only m is changed, not what
+// is stored.
 func (m *Message) Settle(s Settlement, now time.Time) (v Verdict, written bool, err error) {
 	if err := s.Validate(); err != nil {
 		return Lost, false, err
@@ -70,7 +71,7 @@ func (m *Message) Settle(s Settlement, now time.Time) (v Verdict, written bool, 
 	return Applied, true, nil
 }
 
-// Renew is what [Renewer] says of a lease, for the row that f names.
+// Renew is what [Renewer] says of a lease, for the row that f names. Only m is changed, not what is stored.
 func (m *Message) Renew(f Fence, d time.Duration, now time.Time) Verdict {
 	renewed := f
 	renewed.LeasedUntil = Microsecond(f.LeasedUntil.Add(d))
@@ -84,7 +85,7 @@ func (m *Message) Renew(f Fence, d time.Duration, now time.Time) Verdict {
 	return Lost
 }
 
-// Requeue is what [Operator] says of starting a closed row afresh.
+// Requeue is what [Operator] says of starting a closed row afresh. Only m is changed, not what is stored.
 func (m *Message) Requeue(now time.Time) Verdict {
 	if m.move(state.EventRequeue) != nil {
 		return Lost
@@ -94,7 +95,7 @@ func (m *Message) Requeue(now time.Time) Verdict {
 	return Applied
 }
 
-// Cancel is what [Operator] says of withdrawing a waiting row.
+// Cancel is what [Operator] says of withdrawing a waiting row. Only m is changed, not what is stored.
 func (m *Message) Cancel(now time.Time) Verdict {
 	if m.move(state.EventCancel) != nil {
 		return Lost

@@ -7,4 +7,7 @@
 //
 // The required interface is [Store], three methods. Everything else a store can do is a small optional interface found
 // by type assertion: [Enqueuer], [TxSettler], [Renewer], [DueTimer], [ChannelLister], [Operator].
+//
+// A store that reads and writes whole rows, each method in one atomic step, has the rules about a row from here:
+// [ClaimParams.Take], [Message.Settle], [Message.Renew], [Message.Requeue], [Message.Cancel] and [Encoded.Message].
 package store

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/recado-dev/recado/state"
@@ -10,12 +11,25 @@ import (
 
 // Tx is a transaction of the application. *sql.Tx and types that embed it fit; *sql.DB and *sql.Conn do not compile, so
 // that nothing is ever enqueued outside a transaction. Commit and Rollback are never called by this library. On a store
-// that is not SQL the two statements return an error that matches errors.ErrUnsupported.
+// that is not SQL the two statements return an error that matches errors.ErrUnsupported, as those of [NoSQL] do.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	Commit() error
 	Rollback() error
+}
+
+// NoSQL is what a [Tx] embeds on a store that is not SQL: its two statements return errors.ErrUnsupported.
+type NoSQL struct{}
+
+// ExecContext returns errors.ErrUnsupported.
+func (NoSQL) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// QueryContext returns errors.ErrUnsupported.
+func (NoSQL) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
+	return nil, errors.ErrUnsupported
 }
 
 // Enqueuer writes messages inside a transaction.

@@ -20,9 +20,10 @@ type Store interface {
 	// claims never hold one row at the same time.
 	//
 	// A due row that is at its limit, or past its deliver-by time, is closed to fallido by the claim itself (see
-	// [state.Closing]) and reported in Claim.Closed; it takes a place of the limit and is not handed out. With
-	// p.ReturnExhausted it is handed out instead: leased and fenced like the others but not charged, with
-	// Message.Closing set. Such a row is to be settled by fallar alone: there is no attempt to give back.
+	// [state.Closing]), its token cleared, and reported in Claim.Closed; it takes a place of the limit and is not handed
+	// out. With p.ReturnExhausted it is handed out instead: leased and fenced like the others but not charged, with
+	// Message.Closing set in the answer, not in the row. Such a row is to be settled by fallar alone: there is no attempt
+	// to give back.
 	//
 	// A row that the database refuses to change, or that cannot be read, MUST NOT keep the others from being claimed: it is
 	// reported in Claim.Refused.

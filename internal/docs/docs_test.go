@@ -26,6 +26,7 @@ const (
 	english     = root + "/README.md"
 	spanish     = root + "/README.es.md"
 	differences = root + "/DIFERENCIAS.md"
+	customStore = root + "/examples/customstore/README.md"
 )
 
 var readmes = []string{english, spanish}
@@ -196,7 +197,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
 	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
-	for _, file := range append(readmes, differences) {
+	for _, file := range append(readmes, differences, customStore) {
 		all := named.FindAllStringSubmatch(read(t, file), -1)
 		if len(all) == 0 {
 			t.Errorf("%s names no test", file)

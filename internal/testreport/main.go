@@ -3,19 +3,23 @@
 // last line the counts.
 //
 // It exits with 1 when a test or a package failed, did not build or never ended, or when no test ran at all; with
-// -strict also when a test was skipped. A test and each of its subtests count as one.
+// -strict also when a test was skipped. A test and each of its subtests count as one. What storetest leaves out because a
+// store lacks one of the abilities named with -absent is no skipped test; it is counted apart.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 )
 
 func main() {
 	strict := flag.Bool("strict", false, "fail when a test was skipped")
+	absent := flag.String("absent", "", "abilities, separated by commas, that a store may lack")
 	flag.Parse()
 	r := newReport(os.Stdout)
+	r.absent = strings.Split(*absent, ",")
 	if err := r.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)

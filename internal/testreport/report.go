@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +33,9 @@ type report struct {
 	failures []string            // what failed, in the order of the stream
 	reasons  []string            // why tests were skipped, in the order of the stream
 	skips    map[string][]string // the tests that were skipped for each reason
+
+	absent   []string       // what may be absent, see main
+	absences map[string]int // how many tests were left out for it
 }
 
 // testedPackage is a package whose result is not known yet.
@@ -49,6 +53,8 @@ func newReport(out io.Writer) *report {
 		builds: map[string]string{},
 		open:   map[string]*testedPackage{},
 		skips:  map[string][]string{},
+
+		absences: map[string]int{},
 	}
 }
 
@@ -102,8 +108,13 @@ func (r *report) add(e event) {
 		p.counted.passed++
 		p.forget(e.Test)
 	case "skip":
-		p.counted.skipped++
-		r.skip(e.Package+"."+e.Test, skipReason(p.tests[e.Test]))
+		reason := skipReason(p.tests[e.Test])
+		if what, ok := strings.CutPrefix(reason, "absent: "); ok && slices.Contains(r.absent, what) {
+			r.absences[what]++
+		} else {
+			p.counted.skipped++
+			r.skip(e.Package+"."+e.Test, reason)
+		}
 		p.forget(e.Test)
 	case "fail":
 		p.counted.failed++
@@ -201,6 +212,9 @@ func (r *report) close(strict bool) bool {
 				r.print("    %s\n", test)
 			}
 		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.absences)) {
+		r.print("\nLeft out, as declared, without %s: %d tests\n", what, r.absences[what])
 	}
 	nothing := r.passed+r.failed+r.skipped == 0
 	if nothing {

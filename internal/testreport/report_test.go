@@ -118,6 +118,35 @@ func TestUnfinishedTestIsAFailure(t *testing.T) {
 	}
 }
 
+// Only what is declared may be absent; anything else that a store lacks is a skipped test like others.
+func TestDeclaredAbsences(t *testing.T) {
+	stream := `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    kit.go:1: absent: store.Operator\n"}
+{"Action":"skip","Package":"p","Test":"TestB"}
+{"Action":"pass","Package":"p","Elapsed":0.1}
+`
+	for _, tc := range []struct {
+		absent []string
+		good   bool
+		end    string
+	}{
+		{[]string{"store.Renewer", "store.Operator"}, true, "without store.Operator: 1 tests\n\n1 passed, 0 failed, 0 skipped\n"},
+		{[]string{"store.Renewer"}, false, "\n1 passed, 0 failed, 1 skipped\n"},
+	} {
+		var out strings.Builder
+		r := newReport(&out)
+		r.absent = tc.absent
+		if err := r.read(strings.NewReader(stream)); err != nil {
+			t.Fatal(err)
+		}
+		if good := r.close(true); good != tc.good || !strings.HasSuffix(out.String(), tc.end) {
+			t.Errorf("%q: good is %v:\n%s", tc.absent, good, out.String())
+		}
+	}
+}
+
 func TestStrictPassesWithoutSkips(t *testing.T) {
 	var kept []string
 	for line := range strings.Lines(recording(t, "good")) {

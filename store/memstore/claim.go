@@ -10,10 +10,6 @@ import (
 	"github.com/recado-dev/recado/store"
 )
 
-// markLag is how far a mark stays behind the store's clock, so that a transaction that is still about to commit rows
-// due now is not passed over.
-const markLag = 5 * time.Second
-
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	if err := p.Validate(); err != nil {
@@ -23,40 +19,12 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		return store.Claim{}, err
 	}
 	defer s.mu.Unlock()
-	now, token := s.now(), newToken()
-	c := store.Claim{Now: now, Mark: p.From}
-	for _, m := range s.due(p, now) {
-		code := state.Closing(m.Row(), now)
-		if code != "" && !p.ReturnExhausted {
-			if err := write(m, state.CloseTransition(code), now); err != nil {
-				return store.Claim{}, err
-			}
-			m.Token = store.Token{}
-			c.Closed = append(c.Closed, store.Closed{ID: m.ID, Code: code})
-			continue
-		}
-		event := state.EventClaim
-		if m.State == state.Processing {
-			event = state.EventReclaim
-		}
-		if err := move(m, event); err != nil {
-			return store.Claim{}, err
-		}
-		if code == "" {
-			m.Attempts++
-		}
-		m.LeasedUntil, m.Token, m.UpdatedAt = store.Microsecond(now.Add(p.Lease)), token, now
-		handed := clone(m)
-		handed.Closing = code
-		c.Messages = append(c.Messages, handed)
+	now := s.now()
+	c, err := p.Take(s.due(p, now), now)
+	for i := range c.Messages {
+		c.Messages[i] = clone(&c.Messages[i])
 	}
-	if len(c.Messages) > 0 {
-		c.Mark = place(&c.Messages[0])
-		if lag := (store.Mark{Turn: now.Add(-markLag)}); compare(lag, c.Mark) < 0 {
-			c.Mark = lag
-		}
-	}
-	return c, nil
+	return c, err
 }
 
 // due returns the rows that a claim takes or closes, in order of (turn, id). It holds [state.Decide] to the two

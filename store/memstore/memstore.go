@@ -1,9 +1,9 @@
 // Package memstore is an outbox in memory: the reference model of the contract in package store.
 //
 // It promises what every [store.Store] does, and passes storetest, but it outlives nothing: use it in tests and to read
-// how a row moves. Every step is taken by package state; here is only what a table would be asked to remember. All
-// operations are atomic behind one mutex that is never held while anything waits, so it works in a testing/synctest
-// bubble.
+// how a row moves. Every step is taken by packages state and store; here is only what a table would be asked to
+// remember. All operations are atomic behind one mutex that is never held while anything waits, so it works in a
+// testing/synctest bubble.
 //
 // Like a database, it makes a second writer of a key, or of a row being settled, wait for the transaction that came
 // first. Unlike one, it finds no deadlocks: two transactions that wait for each other do so until a context ends.
@@ -12,9 +12,7 @@ package memstore
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -22,7 +20,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 )
 
@@ -172,21 +169,6 @@ func (s *Store) rowsUnlocked(ids ...string) func() *Tx {
 		}
 		return nil
 	}
-}
-
-// move fires event on the row.
-func move(m *store.Message, event state.Event) error {
-	to, err := state.Next(m.State, event)
-	if err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
-	m.State = to
-	return nil
-}
-
-func newToken() (t store.Token) {
-	rand.Read(t[:]) // it never fails, see its documentation
-	return t
 }
 
 func clone(m *store.Message) store.Message {

@@ -42,22 +42,16 @@ func (s *Store) GetByKey(ctx context.Context, tenantID, idempotencyKey string) (
 
 // Requeue implements [store.Operator].
 func (s *Store) Requeue(ctx context.Context, ids []string) ([]store.Verdict, error) {
-	return s.act(ctx, "requeue", state.EventRequeue, ids, func(m *store.Message, now time.Time) {
-		m.Attempts, m.ScheduledAt, m.NextAttemptAt = 0, now, now
-	})
+	return s.act(ctx, "requeue", ids, (*store.Message).Requeue)
 }
 
 // Cancel implements [store.Operator].
 func (s *Store) Cancel(ctx context.Context, ids []string) ([]store.Verdict, error) {
-	return s.act(ctx, "cancel", state.EventCancel, ids, func(m *store.Message, _ time.Time) {
-		m.LastErrorCategory, m.LastErrorCode = state.CategoryRejected, state.CodeCancelled
-	})
+	return s.act(ctx, "cancel", ids, (*store.Message).Cancel)
 }
 
-// act fires an operator's event on the rows where it is legal. The token goes, so that no worker takes what follows for
-// its own doing.
 func (s *Store) act(
-	ctx context.Context, op string, event state.Event, ids []string, change func(*store.Message, time.Time),
+	ctx context.Context, op string, ids []string, act func(*store.Message, time.Time) store.Verdict,
 ) ([]store.Verdict, error) {
 	if err := s.acquire(ctx, op, s.rowsUnlocked(ids...)); err != nil {
 		return nil, err
@@ -65,13 +59,9 @@ func (s *Store) act(
 	defer s.mu.Unlock()
 	now, verdicts := s.now(), make([]store.Verdict, len(ids))
 	for i, id := range ids {
-		m, found := s.rows[id]
-		if !found || move(m, event) != nil {
-			continue
+		if m := s.rows[id]; m != nil {
+			verdicts[i] = act(m, now)
 		}
-		change(m, now)
-		m.Token, m.LeasedUntil, m.UpdatedAt = store.Token{}, time.Time{}, now
-		verdicts[i] = store.Applied
 	}
 	return verdicts, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 )
 
@@ -23,14 +22,11 @@ func (s *Store) Settle(ctx context.Context, group []store.Settlement) ([]store.V
 	defer s.mu.Unlock()
 	now, verdicts := s.now(), make([]store.Verdict, len(group))
 	for i, st := range group {
-		switch m := s.rows[st.ID]; {
-		case fenced(m, st.Fence):
-			if err := write(m, st.Transition, now); err != nil {
+		if m := s.rows[st.ID]; m != nil {
+			var err error
+			if verdicts[i], _, err = m.Settle(st, now); err != nil {
 				return nil, err
 			}
-			verdicts[i] = store.Applied
-		case settledBy(m, st):
-			verdicts[i] = store.Applied
 		}
 	}
 	return verdicts, nil
@@ -64,15 +60,13 @@ func (s *Store) beginSettle(ctx context.Context, st store.Settlement) (*Tx, stor
 	}
 	defer s.mu.Unlock()
 	m := s.rows[st.ID]
-	switch {
-	case settledBy(m, st):
-		return nil, store.Applied, nil
-	case !fenced(m, st.Fence):
+	if m == nil {
 		return nil, store.Lost, nil
 	}
 	settled := clone(m)
-	if err := write(&settled, st.Transition, s.now()); err != nil {
-		return nil, store.Lost, err
+	verdict, written, err := settled.Settle(st, s.now())
+	if !written {
+		return nil, verdict, err
 	}
 	tx := s.begin(ctx)
 	tx.rows = append(tx.rows, &settled)
@@ -95,70 +89,9 @@ func (s *Store) Renew(ctx context.Context, fences []store.Fence, d time.Duration
 	defer s.mu.Unlock()
 	now, verdicts := s.now(), make([]store.Verdict, len(fences))
 	for i, f := range fences {
-		renewed := f
-		renewed.LeasedUntil = store.Microsecond(f.LeasedUntil.Add(d))
-		switch m := s.rows[f.ID]; {
-		case fenced(m, f):
-			m.LeasedUntil, m.UpdatedAt = renewed.LeasedUntil, now
-			verdicts[i] = store.Applied
-		case fenced(m, renewed): // a repeat
-			verdicts[i] = store.Applied
+		if m := s.rows[f.ID]; m != nil {
+			verdicts[i] = m.Renew(f, d, now)
 		}
 	}
 	return verdicts, nil
-}
-
-// fenced reports whether the row is in the hands of whoever holds f. Without a lease or a token there is no fence.
-func fenced(m *store.Message, f store.Fence) bool {
-	return m != nil && m.State == state.Processing &&
-		f.Token != (store.Token{}) && m.Token == f.Token &&
-		!f.LeasedUntil.IsZero() && m.LeasedUntil.Equal(store.Microsecond(f.LeasedUntil))
-}
-
-// write puts a transition into a row, all but its token.
-func write(m *store.Message, t state.Transition, now time.Time) error {
-	if err := move(m, t.Event); err != nil {
-		return err
-	}
-	if !t.Charged() {
-		m.Attempts--
-	}
-	if t.Waits() {
-		m.NextAttemptAt = store.Microsecond(now.Add(t.Wait))
-	}
-	if !t.KeepsError() {
-		m.LastErrorCategory, m.LastErrorCode = t.Category, t.Code
-	}
-	if t.Event == state.EventSend {
-		m.ExternalID, m.SentAt = t.ExternalID, now
-	}
-	if t.Ambiguous {
-		m.Doubts++
-	}
-	m.LeasedUntil, m.UpdatedAt = time.Time{}, now
-	return nil
-}
-
-// settledBy reports whether the row is as this very settlement left it, so that a repeat can be answered. What counts
-// beside the token is whatever tells the settlements of one claim apart.
-func settledBy(m *store.Message, st store.Settlement) bool {
-	if m == nil || st.Token == (store.Token{}) || m.Token != st.Token || m.State != st.To || !m.LeasedUntil.IsZero() {
-		return false
-	}
-	attempts := st.Attempts
-	if !st.Charged() {
-		attempts--
-	}
-	sameError := m.LastErrorCategory == st.Category && m.LastErrorCode == st.Code
-	switch {
-	case st.Event == state.EventSend:
-		return m.ExternalID == st.ExternalID
-	case st.Waits():
-		waited := m.NextAttemptAt.Equal(store.Microsecond(m.UpdatedAt.Add(st.Wait)))
-		return sameError && waited && m.Attempts == attempts
-	case st.KeepsError():
-		// A claimed row's dates have come; only a deferral of the same claim leaves one that lies ahead.
-		return m.Attempts == attempts && !m.NextAttemptAt.After(m.UpdatedAt)
-	}
-	return sameError
 }

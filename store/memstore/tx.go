@@ -3,17 +3,15 @@ package memstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
 
-	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 )
 
 // Tx is a transaction of a [Store]: what is enqueued in it appears when it commits. As with database/sql, it is rolled
 // back when the context it began with ends.
 type Tx struct {
+	store.NoSQL
 	store *Store
 	ctx   context.Context
 	ended chan struct{}
@@ -74,23 +72,11 @@ func (s *Store) Enqueue(ctx context.Context, tx store.Tx, m store.NewMessage) (s
 		same := e.SameContent(row.Channel, row.Destination, row.Template, row.Data)
 		return store.EnqueueResult{ID: row.ID, Differs: !same}, nil
 	}
-	row = s.newRow(e)
+	written := e.Message(s.newID(), s.now())
+	row = &written
 	t.rows, t.keys[k] = append(t.rows, row), row
 	s.writtenKeys[k] = t
 	return store.EnqueueResult{ID: row.ID, Inserted: true}, nil
-}
-
-func (s *Store) newRow(e store.Encoded) *store.Message {
-	now := s.now()
-	if e.ScheduledAt.IsZero() {
-		e.ScheduledAt = now
-	}
-	return &store.Message{
-		ID: s.newID(), TenantID: e.TenantID, Channel: e.Channel, Destination: e.Destination, Template: e.Template,
-		Data: e.DataJSON, IdempotencyKey: e.IdempotencyKey, Headers: maps.Clone(e.Headers),
-		State: state.Pending, MaxAttempts: e.MaxAttempts, ScheduledAt: e.ScheduledAt, ExpiresAt: e.ExpiresAt,
-		CreatedAt: now, UpdatedAt: now,
-	}
 }
 
 // Commit makes the written messages appear. It returns sql.ErrTxDone when the transaction has ended before, and the
@@ -127,15 +113,3 @@ func (t *Tx) end(commit bool) error {
 	close(t.ended)
 	return nil
 }
-
-// ExecContext returns an error that matches errors.ErrUnsupported: this is no SQL store.
-func (t *Tx) ExecContext(context.Context, string, ...any) (sql.Result, error) {
-	return nil, errNoSQL
-}
-
-// QueryContext returns an error that matches errors.ErrUnsupported: this is no SQL store.
-func (t *Tx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
-	return nil, errNoSQL
-}
-
-var errNoSQL = fmt.Errorf("memstore runs no SQL: %w", errors.ErrUnsupported)

@@ -12,10 +12,6 @@ import (
 	"github.com/recado-dev/recado/store"
 )
 
-// markLag is how far a mark stays behind the clock: a row's turn is its enqueue's time, and its transaction may commit
-// a little later than others.
-const markLag = 5 * time.Second
-
 // Claim takes due rows: see [store.Store]. It is one statement in one short transaction. Where the reply to its COMMIT
 // is lost, the rows are read back by their token; rows that it closed are then not reported.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -24,7 +20,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	}
 	p.Lease = p.Lease.Truncate(time.Microsecond)
 	var (
-		token = newToken()
+		token = store.NewToken()
 		now   = s.now()
 		rows  []store.Message
 	)
@@ -124,11 +120,7 @@ func sortClaim(rows []store.Message, p store.ClaimParams) store.Claim {
 		return cmp.Or(a.Row().Turn().Compare(b.Row().Turn()), cmp.Compare(a.ID, b.ID))
 	})
 	if len(c.Messages) > 0 {
-		first := c.Messages[0]
-		c.Mark = store.Mark{Turn: first.Row().Turn(), ID: first.ID}
-		if late := c.Now.Add(-markLag); !c.Mark.Turn.Before(late) {
-			c.Mark = store.Mark{Turn: late}
-		}
+		c.Mark = store.MarkOf(&c.Messages[0], c.Now)
 	}
 	return c
 }

@@ -358,7 +358,7 @@ func keyTable(rows []newRow) string {
 	return jsonTable(cells)
 }
 
-// claim locks and reads the rows, decides as the model does, and writes.
+// claim locks and reads the rows, has the contract say what becomes of them, and writes.
 func (d mysql) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
 	rows, err := q.lockClaim.query(ctx, tx, now, p.Channel, d.time(p.From.Turn), markID(p.From), p.Limit)
 	if err != nil {
@@ -369,29 +369,25 @@ func (d mysql) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p stor
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	writes := make([][]any, len(all))
+	due, charges := make([]*store.Message, len(all)), make([]int, len(all))
 	for i := range all {
-		m := &all[i]
-		code := state.Closing(m.Row(), at)
-		charge, end := 0, any(nil)
-		switch {
-		case code == "":
-			charge = 1
-		case p.ReturnExhausted:
-			m.Closing = code
-		default:
-			end = code
+		due[i], charges[i] = &all[i], -all[i].Attempts
+	}
+	taken, err := p.Take(due, t, at)
+	if err != nil {
+		return nil, err
+	}
+	writes := make([][]any, len(all))
+	for i, m := range all {
+		end := any(nil)
+		if m.State.Terminal() {
+			end = m.LastErrorCode
+			taken.Messages = append(taken.Messages, m)
 		}
-		if m.UpdatedAt, m.Attempts = at, m.Attempts+charge; end == nil {
-			m.State, m.LeasedUntil, m.Token = state.Processing, at.Add(p.Lease), t
-		} else {
-			m.State, m.LeasedUntil, m.Token = state.Failed, time.Time{}, store.Token{}
-			m.LastErrorCategory, m.LastErrorCode = state.CategoryNetwork, code
-		}
-		writes[i] = []any{m.ID, charge, end}
+		writes[i] = []any{m.ID, charges[i] + m.Attempts, end}
 	}
 	slices.SortFunc(writes, func(a, b []any) int { return cmp.Compare(a[0].(string), b[0].(string)) })
-	return all, q.claim.exec(ctx, tx, d.time(at), d.time(at.Add(p.Lease)), tokenText(t), jsonTable(writes))
+	return taken.Messages, q.claim.exec(ctx, tx, d.time(at), d.time(at.Add(p.Lease)), tokenText(t), jsonTable(writes))
 }
 
 // settle locks the rows whose fence holds, and writes them. It does not wait for a lock: the server would for 50 s.

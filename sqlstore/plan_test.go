@@ -285,7 +285,7 @@ func writes(d Dialect, now any, rows []store.Message) []planCase {
 		}}
 	}
 	return []planCase{
-		one("write of a claim", func(box *Store) statement { return box.sql.claim }, now, now, tokenText(newToken()), jsonTable(taken)),
+		one("write of a claim", func(box *Store) statement { return box.sql.claim }, now, now, tokenText(store.NewToken()), jsonTable(taken)),
 		one("write of a settlement", func(box *Store) statement { return box.sql.settle }, now, table),
 		one("write of a renewal", func(box *Store) statement { return box.sql.renew }, now, table, 1),
 		one("write of a purge", func(box *Store) statement { return box.sql.purge }, nil, d.list(ids)),

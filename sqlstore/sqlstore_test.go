@@ -635,7 +635,7 @@ func TestFrozenTransaction(t *testing.T) {
 	usual := setting(db)
 	var claimed []store.Message
 	if err := box.inTx(t.Context(), "claim", func(tx *sql.Tx) (err error) {
-		claimed, err = Postgres.claim(t.Context(), tx, box.sql, box.now(), claimParams(), newToken())
+		claimed, err = Postgres.claim(t.Context(), tx, box.sql, box.now(), claimParams(), store.NewToken())
 		if got := setting(tx); got != "30s" {
 			t.Errorf("after a claim its transaction may idle for %s", got)
 		}

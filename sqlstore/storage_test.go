@@ -95,7 +95,7 @@ func TestHeapOnlyClaims(t *testing.T) {
 					if err := count(tx, -1); err != nil {
 						return err
 					}
-					ms, err := Postgres.claim(t.Context(), tx, box.sql, box.now(), p, newToken())
+					ms, err := Postgres.claim(t.Context(), tx, box.sql, box.now(), p, store.NewToken())
 					if err != nil {
 						return err
 					}

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -197,12 +196,6 @@ func (s *Store) tryTx(ctx context.Context, fn func(*sql.Tx) error) error {
 		return err
 	}
 	return nil
-}
-
-// newToken draws the random half of a fence.
-func newToken() (t store.Token) {
-	_, _ = rand.Read(t[:]) // never fails: crypto/rand aborts the program instead
-	return t
 }
 
 // quoteStates renders states as a list of literals; see render.

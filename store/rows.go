@@ -9,15 +9,12 @@ import (
 	"github.com/recado-dev/recado/state"
 )
 
-// markLag is how far a mark stays behind now, so that a transaction that is still about to commit rows due now is not
-// passed over.
-const markLag = 5 * time.Second
-
 // Take is what [Store] says of a claim's rows. It changes each to claimed or closed, and returns the claim to answer with,
 // all but Refused; its messages share their data and headers with the rows. due are the first p.Limit due rows behind
-// p.From, in order of (turn, id). A row that is neither pending nor processing is a [state.TransitionError].
-func (p ClaimParams) Take(due []*Message, now time.Time) (Claim, error) {
-	c, token := Claim{Now: now, Mark: p.From}, newToken()
+// p.From, in order of (turn, id), and token is new. A row that is neither pending nor processing is a
+// [state.TransitionError].
+func (p ClaimParams) Take(due []*Message, token Token, now time.Time) (Claim, error) {
+	c := Claim{Now: now, Mark: p.From}
 	for _, m := range due {
 		code := state.Closing(m.Row(), now)
 		if code != "" && !p.ReturnExhausted {
@@ -43,13 +40,23 @@ func (p ClaimParams) Take(due []*Message, now time.Time) (Claim, error) {
 		c.Messages[len(c.Messages)-1].Closing = code
 	}
 	if len(c.Messages) > 0 {
-		first := &c.Messages[0]
-		c.Mark = Mark{Turn: first.Row().Turn(), ID: first.ID}
-		if latest := now.Add(-markLag); !c.Mark.Turn.Before(latest) {
-			c.Mark = Mark{Turn: latest}
-		}
+		c.Mark = MarkOf(&c.Messages[0], now)
 	}
 	return c, nil
+}
+
+// markLag is how far a mark stays behind now: a row's turn is its enqueue's time, and its transaction may commit a little
+// later than others.
+const markLag = 5 * time.Second
+
+// MarkOf is the mark of a claim made at now whose first message is m: its place in the queue, or 5 s before now if that
+// comes first.
+func MarkOf(m *Message, now time.Time) Mark {
+	turn := m.Row().Turn()
+	if latest := now.Add(-markLag); !turn.Before(latest) {
+		return Mark{Turn: latest}
+	}
+	return Mark{Turn: turn, ID: m.ID}
 }
 
 // Settle is what [Store] says of a settlement, for the row that s names. written tells the first time from a repeat, which
@@ -183,7 +190,8 @@ func (m *Message) settledBy(s Settlement) bool {
 	return sameError
 }
 
-func newToken() (t Token) {
-	rand.Read(t[:]) // it never fails, see its documentation
+// NewToken draws the random half of a fence.
+func NewToken() (t Token) {
+	_, _ = rand.Read(t[:]) // never fails: crypto/rand aborts the program instead
 	return t
 }

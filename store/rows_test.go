@@ -15,7 +15,7 @@ func TestTakeRefusesWhatIsNotLive(t *testing.T) {
 	for _, s := range append(state.TerminalStates(), "") {
 		for _, attempts := range []int{0, 5} { // to hand out, and to close
 			m := &store.Message{State: s, Attempts: attempts, MaxAttempts: 5}
-			_, err := store.ClaimParams{}.Take([]*store.Message{m}, time.Now())
+			_, err := store.ClaimParams{}.Take([]*store.Message{m}, store.NewToken(), time.Now())
 			if illegal := (*state.TransitionError)(nil); !errors.As(err, &illegal) || m.State != s {
 				t.Errorf("%q with %d attempts: %v", s, attempts, err)
 			}

@@ -54,7 +54,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (c store.Claim, 
 	err = s.update(ctx, func(tx Tx) (err error) {
 		now := s.now()
 		due, refused := tx.due(p, now)
-		if c, err = p.Take(due, now); err != nil {
+		if c, err = p.Take(due, store.NewToken(), now); err != nil {
 			return err
 		}
 		c.Refused = refused

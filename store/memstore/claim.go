@@ -20,7 +20,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	}
 	defer s.mu.Unlock()
 	now := s.now()
-	c, err := p.Take(s.due(p, now), now)
+	c, err := p.Take(s.due(p, now), store.NewToken(), now)
 	for i := range c.Messages {
 		c.Messages[i] = clone(&c.Messages[i])
 	}

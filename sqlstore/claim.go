@@ -28,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		rows, err = s.dialect.claim(ctx, tx, s.sql, now, p, token)
 		return err
 	})
-	if store.Refused(err) {
+	if store.Refused(err) && !denied(store.ErrorCode(err)) {
 		return s.claimApart(ctx, p, now, token, err)
 	}
 	if errors.Is(err, errCommit) {

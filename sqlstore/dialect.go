@@ -30,7 +30,7 @@ type Dialect interface {
 
 	// The procedures that differ.
 	insert(ctx context.Context, tx store.Tx, insert statement, prepared *sql.Stmt, args []any) (insertion, error)
-	insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (inserted map[string]bool, err error)
+	insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (insertion, error)
 	findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error)
 	claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error)
 	settle(ctx context.Context, tx *sql.Tx, q queries, now any, group []store.Settlement) (written []bool, err error)
@@ -84,16 +84,16 @@ type statements[T any] struct {
 	schema             []T
 	storage, storageOf T // parameters of a table with Config.HighVolume; those of a table
 
-	insert, insertMany, inserted, find, findMany T
-	beforeClaim, claim                           T
-	closing, lockClaim, peek, readBack           T
-	lockFenced, settle, afterSettle              T
-	repeated, renew, fenced                      T
-	beforePurge, lockPurge, purge                T
-	clock, get, getByKey                         T
-	nextDue, nextChannel                         T
-	oldestDue, liveCounts, endedCounts, unknown  T
-	requeue, cancel                              act[T]
+	insert, insertMany, find, findMany          T
+	beforeClaim, claim                          T
+	closing, lockClaim, peek, readBack          T
+	lockFenced, settle, afterSettle             T
+	repeated, renew, fenced                     T
+	beforePurge, lockPurge, purge               T
+	clock, get, getByKey                        T
+	nextDue, nextChannel                        T
+	oldestDue, liveCounts, endedCounts, unknown T
+	requeue, cancel                             act[T]
 }
 
 type (
@@ -160,7 +160,7 @@ func render(d Dialect, n names) queries {
 // all returns every statement.
 func (q *statements[T]) all() []*T {
 	all := []*T{
-		&q.storage, &q.storageOf, &q.insert, &q.insertMany, &q.inserted, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.lockClaim, &q.peek, &q.readBack,
+		&q.storage, &q.storageOf, &q.insert, &q.insertMany, &q.find, &q.findMany, &q.beforeClaim, &q.claim, &q.closing, &q.lockClaim, &q.peek, &q.readBack,
 		&q.lockFenced, &q.settle, &q.afterSettle, &q.repeated, &q.renew, &q.fenced, &q.beforePurge, &q.lockPurge, &q.purge,
 		&q.clock, &q.get, &q.getByKey, &q.nextDue, &q.nextChannel, &q.oldestDue, &q.liveCounts, &q.endedCounts, &q.unknown,
 		&q.requeue.lock, &q.requeue.write, &q.cancel.lock, &q.cancel.write,
@@ -199,11 +199,8 @@ func (returning) insert(ctx context.Context, tx store.Tx, insert statement, prep
 	if err != nil {
 		return insertion{}, err
 	}
-	ids, err := scanStrings(rows)
-	if len(ids) == 0 {
-		return insertion{}, err
-	}
-	return insertion{id: ids[0]}, err
+	ids, err := set(scanStrings(rows))
+	return insertion{ids: ids}, err
 }
 
 func (returning) purge(ctx context.Context, tx *sql.Tx, q queries, args ...any) ([]time.Time, error) {

@@ -111,8 +111,6 @@ INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idemp
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
 VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(cast(?10 AS datetime(6)), {now}), ?11, ?12, {now}, {now})`,
 
-		// The update changes nothing. Which rows are new is asked afterwards: the number of affected ones depends on the
-		// handle's settings.
 		insertMany: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
@@ -121,13 +119,7 @@ SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave
 FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
 	canal_ varchar(63) PATH '$[2]', destino_ varchar({max_destination}) PATH '$[3]', plantilla_ varchar({max_template}) PATH '$[4]',
 	datos_ longtext PATH '$[5]', clave varchar({max_key}) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',
-	vence char(26) PATH '$[9]', cabeceras_ longtext PATH '$[10]')) AS d
-ON DUPLICATE KEY UPDATE intentos = intentos`,
-
-		inserted: `
-SELECT o.id FROM {keys}
-STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
-WHERE o.{tenant} = d.inquilino AND o.clave_idempotencia = d.clave`,
+	vence char(26) PATH '$[9]', cabeceras_ longtext PATH '$[10]')) AS d`,
 
 		// A locking read sees the row that was in the way, also where the caller's transaction began before it.
 		find: `
@@ -286,8 +278,7 @@ WHERE o.reclamo = d.token AND o.estado = {procesando}
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar({max_code}) PATH '$[8]',
 	codigo varchar({max_code}) PATH '$[9]', externo varchar({max_external_id}) PATH '$[10]', duda int PATH '$[11]')) AS d
 STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid`,
-		"{keys}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
-	clave varchar({max_key}) PATH '$[2]')) AS d`,
+		"{keys}", `JSON_TABLE(?2, '$[*]' COLUMNS (inquilino varchar({max_tenant}) PATH '$[0]', clave varchar({max_key}) PATH '$[1]')) AS d`,
 		"{max_tenant}", strconv.Itoa(store.MaxTenantLength),
 		"{max_destination}", strconv.Itoa(store.MaxDestinationLength),
 		"{max_template}", strconv.Itoa(store.MaxTemplateLength),
@@ -311,7 +302,7 @@ func (mysql) insert(ctx context.Context, tx store.Tx, insert statement, prepared
 	}
 	switch {
 	case err == nil:
-		return insertion{id: args[0].(string)}, nil
+		return insertion{ids: map[string]bool{args[0].(string): true}}, nil
 	case driverCode(err) == duplicateKey:
 		return insertion{conflict: err}, nil
 	}
@@ -322,27 +313,31 @@ func (mysql) insert(ctx context.Context, tx store.Tx, insert statement, prepared
 // which may be 4 MiB.
 const maxStatement = 1 << 20
 
-func (d mysql) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (map[string]bool, error) {
-	for rest := rows; len(rest) > 0; {
+func (d mysql) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (insertion, error) {
+	made := insertion{ids: make(map[string]bool, len(rows))}
+	for len(rows) > 0 {
 		n, size := 0, 0
-		for n < len(rest) && size < maxStatement {
-			size += len(rest[n].DataJSON)
+		for n < len(rows) && size < maxStatement {
+			size += len(rows[n].DataJSON)
 			n++
 		}
 		cells := make([][]any, n)
-		for i, r := range rest[:n] {
+		for i, r := range rows[:n] {
 			cells[i] = r.args(d)
 		}
-		if err := q.insertMany.exec(ctx, tx, now, jsonTable(cells)); err != nil {
-			return nil, err
+		switch err := q.insertMany.exec(ctx, tx, now, jsonTable(cells)); {
+		case err == nil:
+			for _, r := range rows[:n] {
+				made.ids[r.id] = true
+			}
+		case driverCode(err) == duplicateKey: // nothing of this part is in
+			made.conflict = err
+		default:
+			return made, err
 		}
-		rest = rest[n:]
+		rows = rows[n:]
 	}
-	result, err := q.inserted.query(ctx, tx, nil, keyTable(rows))
-	if err != nil {
-		return nil, err
-	}
-	return set(scanStrings(result))
+	return made, nil
 }
 
 func (mysql) findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error) {
@@ -353,7 +348,7 @@ func (mysql) findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow
 func keyTable(rows []newRow) string {
 	cells := make([][]any, len(rows))
 	for i, r := range rows {
-		cells[i] = []any{r.id, r.TenantID, r.IdempotencyKey}
+		cells[i] = []any{r.TenantID, r.IdempotencyKey}
 	}
 	return jsonTable(cells)
 }

@@ -268,7 +268,7 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 	)
 }
 
-func (postgres) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (map[string]bool, error) {
+func (postgres) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (made insertion, err error) {
 	n := len(rows)
 	ids, tenants, channels, destinations := make(pq.StringArray, n), make(pq.StringArray, n), make(pq.StringArray, n), make(pq.StringArray, n)
 	templates, data, keys, limits := make(pq.StringArray, n), make(pq.StringArray, n), make(pq.StringArray, n), make(pq.Int64Array, n)
@@ -283,9 +283,10 @@ func (postgres) insertMany(ctx context.Context, tx store.Tx, q queries, now any,
 		array(templates), array(data), array(keys), array(limits), array(pq.GenericArray{A: scheduled}),
 		array(pq.GenericArray{A: expires}), array(pq.GenericArray{A: headers}))
 	if err != nil {
-		return nil, err
+		return made, err
 	}
-	return set(scanStrings(result))
+	made.ids, err = set(scanStrings(result))
+	return made, err
 }
 
 func (postgres) findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error) {

@@ -227,12 +227,13 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 	), cells...)
 }
 
-func (d sqlite) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (map[string]bool, error) {
+func (d sqlite) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (made insertion, err error) {
 	result, err := q.insertMany.query(ctx, tx, now, d.rows(rows))
 	if err != nil {
-		return nil, err
+		return made, err
 	}
-	return set(scanStrings(result))
+	made.ids, err = set(scanStrings(result))
+	return made, err
 }
 
 func (d sqlite) findMany(ctx context.Context, tx store.Tx, q queries, rows []newRow) (*sql.Rows, error) {

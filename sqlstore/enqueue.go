@@ -63,8 +63,8 @@ func (s *Store) Enqueue(ctx context.Context, tx store.Tx, m store.NewMessage) (s
 		if err != nil {
 			return store.EnqueueResult{}, s.fail("enqueue", err)
 		}
-		if made.id != "" {
-			return store.EnqueueResult{ID: made.id, Inserted: true}, nil
+		for id := range made.ids {
+			return store.EnqueueResult{ID: id, Inserted: true}, nil
 		}
 		found, err := s.find(ctx, tx, row)
 		if err != nil || found.ID != "" {
@@ -77,10 +77,10 @@ func (s *Store) Enqueue(ctx context.Context, tx store.Tx, m store.NewMessage) (s
 	return store.EnqueueResult{}, errVanishing
 }
 
-// insertion is what an insert came to: the id of the new row, or none where its key is in use. An engine that can only
-// tell that some unique value is in use gives the error it gave, in case it was not the key.
+// insertion is what an insert came to: the ids of the new rows, without those whose key is in use. An engine that can only
+// tell that some unique value of them is in use gives the error it gave, in case it was no key.
 type insertion struct {
-	id       string
+	ids      map[string]bool
 	conflict error
 }
 
@@ -149,23 +149,19 @@ func (s *Store) EnqueueAll(ctx context.Context, tx store.Tx, ms []store.NewMessa
 			k := key{p.TenantID, p.IdempotencyKey}
 			unsettled[k] = append(unsettled[k], p)
 		}
-		for round := 0; len(unsettled) > 0; round++ {
+		for idle := 0; len(unsettled) > 0; {
 			var rows []newRow // the first of each key, in order
 			for _, p := range chunk {
 				if same := unsettled[key{p.TenantID, p.IdempotencyKey}]; len(same) > 0 && same[0].index == p.index {
 					rows = append(rows, p.newRow)
 				}
 			}
-			if round == maxRounds { // on its own, an insert tells why
-				made, err := s.dialect.insert(ctx, tx, s.sql.insert, nil, append([]any{now}, rows[0].args(s.dialect)...))
-				return nil, s.fail("enqueue", cmp.Or(err, made.conflict, errVanishing))
-			}
-			inserted, err := s.dialect.insertMany(ctx, tx, s.sql, now, rows)
+			made, err := s.dialect.insertMany(ctx, tx, s.sql, now, rows)
 			if err != nil {
 				return nil, s.fail("enqueue", err)
 			}
 			for k, same := range unsettled {
-				if !inserted[same[0].id] {
+				if !made.ids[same[0].id] {
 					continue
 				}
 				first := same[0]
@@ -179,11 +175,12 @@ func (s *Store) EnqueueAll(ctx context.Context, tx store.Tx, ms []store.NewMessa
 			if len(unsettled) == 0 {
 				break
 			}
-			rows = slices.DeleteFunc(rows, func(r newRow) bool { return inserted[r.id] })
+			rows = slices.DeleteFunc(rows, func(r newRow) bool { return made.ids[r.id] })
 			found, err := s.dialect.findMany(ctx, tx, s.sql, rows)
 			if err != nil {
 				return nil, s.fail("enqueue", err)
 			}
+			left := len(unsettled)
 			err = each(found, func(scan func(...any) error) error {
 				var id, tenant, idem, channel, destination, template, data string
 				if err := scan(&id, &tenant, &idem, &channel, &destination, &template, &data); err != nil {
@@ -198,6 +195,12 @@ func (s *Store) EnqueueAll(ctx context.Context, tx store.Tx, ms []store.NewMessa
 			})
 			if err != nil {
 				return nil, s.fail("enqueue", err)
+			}
+			if len(unsettled) < left || len(made.ids) > 0 {
+				continue
+			}
+			if idle++; made.conflict != nil || idle == maxRounds {
+				return nil, s.fail("enqueue", cmp.Or(made.conflict, errVanishing))
 			}
 		}
 	}

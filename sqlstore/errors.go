@@ -106,3 +106,6 @@ func refused(code string) bool {
 	}
 	return false
 }
+
+// denied codes are permissions that are lacking, for which no row is to blame.
+func denied(code string) bool { return code == "42501" || code == "1142" || code == "1143" }

@@ -40,19 +40,37 @@ func TestGolden(t *testing.T) {
 					print(name, f.Field(1))
 				}
 			}
-			file := filepath.Join("testdata", d.String()+".golden.sql")
-			if *update {
-				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
+			golden(t, filepath.Join("testdata", d.String()+".golden.sql"), b.String())
+		})
+	}
+}
+
+// The schema of the default names, for people whose migrations are files.
+func TestSchemaFiles(t *testing.T) {
+	for _, d := range []Dialect{Postgres, MySQL, SQLite} {
+		t.Run(d.String(), func(t *testing.T) {
+			up, err := Schema(d, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b.String() != string(want) {
-				t.Errorf("the statements differ from %s: look at the change, then run go test ./sqlstore -run TestGolden -update", file)
-			}
+			golden(t, filepath.Join("schema", d.String()+".up.sql"), "-- +goose Up\n"+up)
+			golden(t, filepath.Join("schema", d.String()+".down.sql"), "-- +goose Down\nDROP TABLE "+d.quote("outbox")+";\n")
 		})
+	}
+}
+
+func golden(t *testing.T, file, text string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text != string(want) {
+		t.Errorf("%s is no longer what the code says: look at the change, then run go test ./sqlstore -run 'TestGolden|TestSchemaFiles' -update", file)
 	}
 }

@@ -43,14 +43,7 @@ SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave
 FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar(200) PATH '$[1]',
 	canal_ varchar(63) PATH '$[2]', destino_ varchar(320) PATH '$[3]', plantilla_ varchar(200) PATH '$[4]',
 	datos_ longtext PATH '$[5]', clave varchar(200) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',
-	vence char(26) PATH '$[9]', cabeceras_ longtext PATH '$[10]')) AS d
-ON DUPLICATE KEY UPDATE intentos = intentos;
-
--- inserted
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar(200) PATH '$[1]',
-	clave varchar(200) PATH '$[2]')) AS d
-STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
-WHERE o.`organizacion_id` = d.inquilino AND o.clave_idempotencia = d.clave;
+	vence char(26) PATH '$[9]', cabeceras_ longtext PATH '$[10]')) AS d;
 
 -- find
 SELECT id, canal, destino, plantilla, datos FROM `outbox` WHERE `organizacion_id` = ? AND clave_idempotencia = ?
@@ -58,8 +51,7 @@ LOCK IN SHARE MODE;
 
 -- findMany
 SELECT o.id, o.`organizacion_id`, o.clave_idempotencia, o.canal, o.destino, o.plantilla, o.datos
-FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar(200) PATH '$[1]',
-	clave varchar(200) PATH '$[2]')) AS d
+FROM JSON_TABLE(?, '$[*]' COLUMNS (inquilino varchar(200) PATH '$[0]', clave varchar(200) PATH '$[1]')) AS d
 STRAIGHT_JOIN `outbox` AS o FORCE INDEX (`outbox_tenant_clave_idem_key`) ON o.`organizacion_id` = d.inquilino AND o.clave_idempotencia = d.clave
 LOCK IN SHARE MODE;
 

@@ -1,0 +1,2 @@
+-- +goose Down
+DROP TABLE "outbox";

@@ -155,12 +155,20 @@ func (s *Store) inTx(ctx context.Context, op string, fn func(*sql.Tx) error) err
 		if try == maxTries || !repeatable(s.errorCode(err)) {
 			return s.fail(op, err)
 		}
-		select {
-		case <-ctx.Done():
+		if wait(ctx, pause) != nil {
 			return s.fail(op, err)
-		case <-time.After(pause/2 + mathrand.N(pause)):
 		}
 		pause *= 2
+	}
+}
+
+// wait pauses for about d, never for more than half as long again, unless ctx ends before.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d/2 + mathrand.N(d)):
+		return nil
 	}
 }
 

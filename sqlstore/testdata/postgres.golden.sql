@@ -190,5 +190,6 @@ WHERE (SELECT set_config('idle_in_transaction_session_timeout', '30s', true) || 
 RETURNING id;
 
 -- unknown
-SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+SELECT estado, count(*) FROM (SELECT estado FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado;
 

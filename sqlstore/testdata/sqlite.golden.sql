@@ -192,5 +192,6 @@ WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ('pendiente')
 RETURNING id;
 
 -- unknown
-SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+SELECT estado, count(*) FROM (SELECT estado FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado;
 

@@ -196,7 +196,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
 	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
-	for _, file := range append(readmes, differences) {
+	for _, file := range append(readmes, differences, migrate) {
 		all := named.FindAllStringSubmatch(read(t, file), -1)
 		if len(all) == 0 {
 			t.Errorf("%s names no test", file)

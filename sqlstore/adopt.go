@@ -75,12 +75,13 @@ func (s *Store) limitRewrite(ctx context.Context, tx *sql.Tx, p MigrateParams) e
 	if p.MaxRows < 0 {
 		return nil
 	}
-	var counted, estimated int
+	var more bool
+	var estimated int
 	var size string
 	err := tx.QueryRowContext(ctx, `
-SELECT (SELECT count(*) FROM (SELECT FROM `+s.names.table+` LIMIT $2) AS t), reltuples::bigint, pg_size_pretty(pg_table_size(oid))
-FROM pg_class WHERE oid = to_regclass($1)`, s.names.table, p.MaxRows+1).Scan(&counted, &estimated, &size)
-	if err != nil || counted <= p.MaxRows {
+SELECT EXISTS (SELECT FROM `+s.names.table+` OFFSET $2), reltuples::bigint, pg_size_pretty(pg_table_size(oid))
+FROM pg_class WHERE oid = to_regclass($1)`, s.names.table, p.MaxRows).Scan(&more, &estimated, &size)
+	if err != nil || !more {
 		return err
 	}
 	rows := fmt.Sprintf("more than %d rows", p.MaxRows)
@@ -139,8 +140,8 @@ func (e *TableBusyError) Unwrap() error { return e.Err }
 
 var errOthers = errors.New("another process migrates the table")
 
-// alone runs fn in a transaction that no other migration of the table runs beside, and which waits for no lock longer than
-// p allows. It waits for other migrations as long as they take, and between two looks holds nothing that these could wait
+// alone runs fn in a transaction that no other migration of the table runs beside, which waits for no lock longer than p
+// allows, and which the server ends when this process freezes in the middle of it and keeps everybody out. It waits for other migrations as long as they take, and between two looks holds nothing that these could wait
 // for: a build of an index waits for everybody who has a snapshot.
 func (s *Store) alone(ctx context.Context, p MigrateParams, fn func(*sql.Tx) error) error {
 	pause := p.LockTimeout
@@ -148,7 +149,8 @@ func (s *Store) alone(ctx context.Context, p MigrateParams, fn func(*sql.Tx) err
 		err := s.tryTx(ctx, func(tx *sql.Tx) error {
 			var ours bool
 			err := tx.QueryRowContext(ctx, `
-SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AND set_config('lock_timeout', $2, true) IS NOT NULL`,
+SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AND (set_config('lock_timeout', $2, true)
+	|| set_config('idle_in_transaction_session_timeout', '30s', true)) IS NOT NULL`,
 				schemaLock(s.names), fmt.Sprintf("%dms", p.LockTimeout.Milliseconds())).Scan(&ours)
 			if err == nil && !ours {
 				err = errOthers

@@ -298,6 +298,36 @@ func TestAdoptTableInUse(t *testing.T) {
 	t.Logf("%d inserts went on meanwhile", writes)
 }
 
+// Only the table that Config names is touched, though another of that name comes first on the search path.
+func TestAdoptInAnotherSchema(t *testing.T) {
+	db := postgresDB(t)
+	oldTable(t, db, "outbox", "organizacion_id", "text")
+	exec(t, db, "CREATE SCHEMA avisos", "ALTER TABLE outbox SET SCHEMA avisos")
+	oldTable(t, db, "outbox", "organizacion_id", "text")
+	box, before := newPostgres(t, db, Config{Schema: "avisos", TextTenant: true}), layout(t, db, "outbox")
+	if err := box.MigrateWith(t.Context(), MigrateParams{DropOldIndex: true}); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := advice(t.Context(), box); err != nil || len(said) != 0 {
+		t.Errorf("Check says %q, %v", said, err)
+	}
+	if layout(t, db, "outbox") != before {
+		t.Error("the other table has changed")
+	}
+}
+
+// A process that freezes in the middle of a change keeps nobody out for longer than the server lets it idle.
+func TestAdoptFrozen(t *testing.T) {
+	box := newBox(t, engines[0], postgresDB(t), Config{})
+	var idle, lock string
+	err := box.alone(t.Context(), MigrateParams{LockTimeout: 1500 * time.Millisecond}, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(t.Context(), "SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout')").Scan(&idle, &lock)
+	})
+	if err != nil || idle != "30s" || lock != "1500ms" {
+		t.Errorf("its transaction may idle for %s and wait for a lock for %s, %v", idle, lock, err)
+	}
+}
+
 // Ten processes that start at once adopt a table once.
 func TestAdoptAtOnce(t *testing.T) {
 	db := postgresDB(t)

@@ -402,8 +402,8 @@ func schemaLock(n names) string { return "recado:" + n.table }
 func (postgres) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	var c catalog
 	rows, err := q.QueryContext(ctx, `
-SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated::text <> '',
-	CASE WHEN attgenerated::text <> '' THEN pg_get_expr(adbin, adrelid) ELSE '' END
+SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated::text = 's',
+	CASE WHEN attgenerated::text = 's' THEN pg_get_expr(adbin, adrelid) ELSE '' END
 FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, n.table)
 	if err != nil {

@@ -32,7 +32,8 @@ type MigrateParams struct {
 	MaxRows int
 
 	// LockTimeout is how long at most one try waits for the table's lock, and with it all who come later and want the
-	// table. Whole milliseconds; default 1 s. There are six tries, with pauses that grow from LockTimeout to 10 s.
+	// table. Whole milliseconds, at least 1; default 2 s. With no more than the server's deadlock_timeout, which is
+	// 1 s, an autovacuum of the table does not give way. There are six tries, with pauses that grow from LockTimeout to 10 s.
 	LockTimeout time.Duration
 
 	// DropOldIndex drops the TypeScript package's index on (estado, proximo_intento_en, programado_para), which makes every
@@ -42,7 +43,7 @@ type MigrateParams struct {
 
 const (
 	defaultMaxRows     = 500_000
-	defaultLockTimeout = time.Second
+	defaultLockTimeout = 2 * time.Second
 )
 
 // Migrate creates the table and its indexes, or adds what a table of the TypeScript package's lacks: it is MigrateWith

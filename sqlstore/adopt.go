@@ -141,8 +141,9 @@ func (e *TableBusyError) Unwrap() error { return e.Err }
 var errOthers = errors.New("another process migrates the table")
 
 // alone runs fn in a transaction that no other migration of the table runs beside, which waits for no lock longer than p
-// allows, and which the server ends when this process freezes in the middle of it and keeps everybody out. It waits for other migrations as long as they take, and between two looks holds nothing that these could wait
-// for: a build of an index waits for everybody who has a snapshot.
+// allows, and which the server ends when this process freezes in the middle of it. It waits for other migrations as long
+// as they take, and between two looks holds nothing that these could wait for: a build of an index waits for everybody
+// who has a snapshot.
 func (s *Store) alone(ctx context.Context, p MigrateParams, fn func(*sql.Tx) error) error {
 	pause := p.LockTimeout
 	for try := 1; ; {
@@ -215,7 +216,9 @@ SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regcla
 			return !i.valid && slices.ContainsFunc(wanted, func(w index) bool { return slices.Equal(i.columns, w.columns) })
 		}
 		if slices.ContainsFunc(c.indexes, unfinished) {
-			err = s.dropIndexes(ctx, p, unfinished)
+			if err := s.dropIndexes(ctx, p, unfinished); err != nil {
+				return err
+			}
 		}
 		for _, build := range builds {
 			if err == nil {
@@ -230,8 +233,10 @@ SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regcla
 		case err != nil:
 			return err
 		default: // the name belongs to an index of another table, or to another index
-			problems, _ := c.compareIndexes(s.names)
-			return &SchemaError{Problems: problems}
+			if problems, _ := c.compareIndexes(s.names); len(problems) > 0 {
+				return &SchemaError{Problems: problems}
+			}
+			return nil // only an index that Check advises
 		}
 		if err != nil {
 			if err := wait(ctx, othersPause); err != nil {

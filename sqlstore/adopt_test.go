@@ -405,6 +405,21 @@ func TestInterruptedBuild(t *testing.T) {
 	}
 }
 
+// The name of an index may be taken: without the queue's there is no working, without the history's there is advice.
+func TestAdoptTakenIndexNames(t *testing.T) {
+	for name, problem := range map[string]string{"outbox_turno_idx": "(canal, turno, id)", "outbox_terminado_idx": ""} {
+		t.Run(name, func(t *testing.T) {
+			db := postgresDB(t)
+			oldTable(t, db, "outbox", "organizacion_id", "text")
+			exec(t, db, "CREATE TABLE other (n integer)", "CREATE INDEX "+name+" ON other (n)")
+			box := newPostgres(t, db, Config{TextTenant: true})
+			if err := box.Migrate(t.Context()); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+				t.Errorf("Migrate says %v, want %q", err, problem)
+			}
+		})
+	}
+}
+
 // Rows in states that are none do not keep an application from starting. They are counted, and no more come.
 func TestAdoptUnknownStates(t *testing.T) {
 	db := postgresDB(t)

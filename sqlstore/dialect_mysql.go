@@ -227,7 +227,8 @@ SELECT canal, estado, count(*) FROM (
 GROUP BY canal, estado`,
 
 		unknown: `
-SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
+SELECT estado, count(*) FROM (SELECT estado FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado`,
 
 		requeue: act[string]{
 			lock: `
@@ -467,11 +468,14 @@ func (d mysql) act(ctx context.Context, tx *sql.Tx, a act[statement], now, ids a
 	return done, a.write.exec(ctx, tx, now, d.list(done))
 }
 
+// A table that exists would have to be rewritten while its writes wait.
+func (mysql) adopts() bool { return false }
+
 // lockSchema has nothing to do: the server lets one CREATE TABLE IF NOT EXISTS of a table run at a time, and no
 // transaction holds one.
 func (mysql) lockSchema(context.Context, *sql.Tx, names) error { return nil }
 
-func (mysql) inspect(ctx context.Context, q querier, n names) (catalog, error) {
+func (d mysql) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	c := catalog{fits: mysqlFits, clustered: true}
 	// The server's own comparison ignores case, its table names may not.
 	const ofTable = `
@@ -480,13 +484,17 @@ WHERE table_schema = coalesce(?, database()) AND table_name = ?
 	args := []any{null(n.plainSchema), n.plainTable, n.plainTable}
 	rows, err := q.QueryContext(ctx, `
 SELECT column_name, CASE WHEN column_type LIKE 'int(%' THEN 'int' WHEN column_type LIKE 'smallint(%' THEN 'smallint' ELSE column_type END,
-	is_nullable = 'NO', extra LIKE '%STORED GENERATED%'
+	is_nullable = 'NO', extra LIKE '%STORED GENERATED%', coalesce(generation_expression, '')
 FROM information_schema.columns`+ofTable, args...)
 	if err != nil {
 		return c, err
 	}
 	if c.columns, err = scanColumns(rows); err != nil || len(c.columns) == 0 {
 		return c, err
+	}
+	for name, col := range c.columns {
+		col.expression = normalize(col.expression)
+		c.columns[name] = col
 	}
 	rows, err = q.QueryContext(ctx, `
 SELECT index_name, min(non_unique) = 0, false, true, '',
@@ -498,6 +506,9 @@ GROUP BY index_name ORDER BY index_name`, args...)
 	}
 	if c.indexes, err = scanIndexes(rows); err != nil {
 		return c, err
+	}
+	for i := range c.indexes {
+		c.indexes[i].name = d.quote(c.indexes[i].name)
 	}
 	rows, err = q.QueryContext(ctx, `
 SELECT concat('column ', column_name, ' has the collation ', collation_name, ', not utf8mb4_bin, so that texts which differ would be equal or could not be stored')

@@ -250,7 +250,8 @@ WHERE {bounded} AND id = ANY ($2::uuid[]) AND estado IN ({cancellable})
 RETURNING id`},
 
 		unknown: `
-SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
+SELECT estado, count(*) FROM (SELECT estado FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado`,
 	},
 		"{closed}", "({at_end} AND NOT $8::boolean)",
 		// The row as it was: a subquery sees the statement's snapshot.
@@ -392,18 +393,25 @@ func timeText(t time.Time) sql.NullString {
 	return sql.NullString{String: store.Microsecond(t).Format(time.RFC3339Nano), Valid: true}
 }
 
+func (postgres) adopts() bool { return true }
+
 // lockSchema lets one migration of a table run at a time: CREATE … IF NOT EXISTS is not safe against itself. The lock
 // ends with the transaction.
 func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, n names) error {
-	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "recado:"+n.table)
+	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, schemaLock(n))
 	return err
 }
+
+// schemaLock is what the lock of a table's migrations is called.
+func schemaLock(n names) string { return "recado:" + n.table }
 
 func (postgres) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	var c catalog
 	rows, err := q.QueryContext(ctx, `
-SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated::text <> ''
-FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, n.table)
+SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated::text = 's',
+	CASE WHEN attgenerated::text = 's' THEN pg_get_expr(adbin, adrelid) ELSE '' END
+FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, n.table)
 	if err != nil {
 		return c, err
 	}
@@ -413,15 +421,16 @@ FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisd
 	for name, col := range c.columns {
 		if col.kind == "timestamp with time zone" {
 			col.kind = "timestamptz"
-			c.columns[name] = col
 		}
+		col.expression = normalize(col.expression)
+		c.columns[name] = col
 	}
 	rows, err = q.QueryContext(ctx, `
-SELECT i.relname, x.indisunique, x.indpred IS NOT NULL, x.indisvalid, coalesce(pg_get_expr(x.indpred, x.indrelid), ''),
+SELECT x.indexrelid::regclass::text, x.indisunique, x.indpred IS NOT NULL, x.indisvalid, coalesce(pg_get_expr(x.indpred, x.indrelid), ''),
 	array_to_string(ARRAY(
 		SELECT coalesce(a.attname, '') FROM unnest(x.indkey) WITH ORDINALITY AS k(attnum, n)
 		LEFT JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = k.attnum ORDER BY k.n), ',')
-FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid WHERE x.indrelid = to_regclass($1) ORDER BY i.relname`, n.table)
+FROM pg_index AS x WHERE x.indrelid = to_regclass($1) ORDER BY 1`, n.table)
 	if err != nil {
 		return c, err
 	}

@@ -208,7 +208,8 @@ WHERE id IN (SELECT value FROM json_each(?2)) AND estado IN ({cancellable})
 RETURNING id`},
 
 		unknown: `
-SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t`,
+SELECT estado, count(*) FROM (SELECT estado FROM {table} WHERE estado NOT IN ({states}) LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado`,
 	},
 		"{closed}", "({at_end} AND NOT ?8)",
 		"{due}", "{due_head} LIMIT ?5",
@@ -336,6 +337,9 @@ func hits(ctx context.Context, tx *sql.Tx, ids []string, query statement, args .
 	return members(rows, ids)
 }
 
+// SQLite cannot add a stored generated column to a table.
+func (sqlite) adopts() bool { return false }
+
 // lockSchema has nothing to do: SQLite has one writer at a time.
 func (sqlite) lockSchema(context.Context, *sql.Tx, names) error { return nil }
 
@@ -343,7 +347,7 @@ func (sqlite) inspect(ctx context.Context, q querier, n names) (catalog, error) 
 	var c catalog
 	schema := cmp.Or(n.plainSchema, "main")
 	rows, err := q.QueryContext(ctx, `
-SELECT name, lower(type), "notnull", hidden = 3 FROM pragma_table_xinfo(?1, ?2)`, n.plainTable, schema)
+SELECT name, lower(type), "notnull", hidden = 3, '' FROM pragma_table_xinfo(?1, ?2)`, n.plainTable, schema)
 	if err != nil {
 		return c, err
 	}

@@ -170,12 +170,20 @@ func (s *Store) retry(ctx context.Context, op string, transaction func() error) 
 		default:
 			return s.fail(op, err)
 		}
-		select {
-		case <-ctx.Done():
+		if wait(ctx, pause) != nil {
 			return s.fail(op, err)
-		case <-time.After(pause/2 + mathrand.N(pause)):
 		}
 		pause = min(2*pause, lastPause)
+	}
+}
+
+// wait pauses for about d, never for more than half as long again, unless ctx ends before.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d/2 + mathrand.N(d)):
+		return nil
 	}
 }
 

@@ -197,7 +197,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
 	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
-	for _, file := range append(readmes, differences, customStore) {
+	for _, file := range append(readmes, differences, customStore, migrate) {
 		all := named.FindAllStringSubmatch(read(t, file), -1)
 		if len(all) == 0 {
 			t.Errorf("%s names no test", file)

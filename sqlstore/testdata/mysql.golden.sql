@@ -192,7 +192,8 @@ SELECT canal, estado, count(*) FROM (
 GROUP BY canal, estado;
 
 -- unknown
-SELECT count(*) FROM (SELECT id FROM `outbox` WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+SELECT estado, count(*) FROM (SELECT estado FROM `outbox` WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado;
 
 -- requeue, lock
 SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('fallido', 'descartado')

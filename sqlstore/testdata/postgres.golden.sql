@@ -183,7 +183,8 @@ SELECT canal, estado, count(*) FROM (
 GROUP BY canal, estado;
 
 -- unknown
-SELECT count(*) FROM (SELECT id FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
+SELECT estado, count(*) FROM (SELECT estado FROM "outbox" WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t
+GROUP BY estado ORDER BY count(*) DESC, estado;
 
 -- requeue
 UPDATE "outbox" SET estado = 'pendiente', intentos = 0, programado_para = coalesce($1::timestamptz, statement_timestamp()), proximo_intento_en = coalesce($1::timestamptz, statement_timestamp()),

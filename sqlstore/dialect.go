@@ -17,6 +17,7 @@ type Dialect interface {
 
 	// How names and values travel.
 	quote(identifier string) string
+	indexName(table, suffix string) string
 	tenantType(text bool) string
 	id(text string) (stored string, ok bool) // an id as it is stored, unless none can be
 	time(t time.Time) any                    // the zero time is NULL
@@ -186,6 +187,8 @@ func expand(t templates, pairs ...string) templates {
 
 // returning is what engines have in common that can write rows and return them at once.
 type returning struct{}
+
+func (returning) indexName(table, suffix string) string { return derived(table, suffix) }
 
 func (returning) compile(sql string) statement { return statement{text: sql} }
 

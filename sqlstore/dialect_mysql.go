@@ -28,6 +28,9 @@ func (mysql) String() string         { return "mysql" }
 func (mysql) quote(id string) string { return "`" + id + "`" }
 func (mysql) hasClock() bool         { return true }
 
+// An index belongs to its table, and statements name it: so it has one name, which a renamed table keeps.
+func (mysql) indexName(_, suffix string) string { return "outbox" + suffix }
+
 func (mysql) tenantType(text bool) string {
 	if text {
 		return fmt.Sprintf("varchar(%d)", store.MaxTenantLength)

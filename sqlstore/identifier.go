@@ -55,9 +55,9 @@ func newNames(cfg Config, d Dialect) (names, error) {
 	n.table = n.schema + n.localTable
 	n.tenant = d.quote(n.plainTenant)
 	n.tenantType = d.tenantType(cfg.TextTenant)
-	n.keyIndex = d.quote(derived(n.plainTable, "_tenant_clave_idem_key"))
-	n.turnIndex = d.quote(derived(n.plainTable, "_turno_idx"))
-	n.endIndex = d.quote(derived(n.plainTable, "_terminado_idx"))
+	n.keyIndex = d.quote(d.indexName(n.plainTable, "_tenant_clave_idem_key"))
+	n.turnIndex = d.quote(d.indexName(n.plainTable, "_turno_idx"))
+	n.endIndex = d.quote(d.indexName(n.plainTable, "_terminado_idx"))
 	return n, nil
 }
 

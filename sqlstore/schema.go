@@ -339,7 +339,7 @@ func normalize(expression string) string {
 
 var spelling = strings.NewReplacer(
 	"= any (array[", "in", "::text", "", "::timestamp with time zone", "", "else null", "",
-	"_utf8mb4", "", "`", "", "\\", "", // MySQL's
+	"_utf8mb4", "", "`", "", `"`, "", "\\", "", // MySQL's
 	"(", "", ")", "", "[", "", "]", "", " ", "", "\n", "", "\t", "")
 
 func lacking(missing []ddlColumn, n names) (problems []string) {

@@ -25,6 +25,9 @@ func grid(k *kit, states []state.State) []store.Message {
 				for _, next := range []time.Time{none, before, equal, after} {
 					for _, leased := range []time.Time{none, before, equal, after} {
 						for _, expires := range []time.Time{none, equal, after} {
+							if s.Terminal() && !(leased.IsZero() && expires.IsZero()) {
+								continue // its dates are enough to tempt a claim
+							}
 							m := k.row(func(m *store.Message) {
 								m.State, m.Attempts, m.MaxAttempts = s, attempts, maxAttempts
 								m.ScheduledAt, m.NextAttemptAt, m.LeasedUntil, m.ExpiresAt = scheduled, next, leased, expires

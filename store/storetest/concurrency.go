@@ -278,7 +278,7 @@ func raceCancel(k *kit) {
 }
 
 func raceLargeGroup(k *kit) {
-	const rows = 5000
+	const rows = 2500 // more than a store may want to put into one statement
 	var messages []store.NewMessage
 	for range rows {
 		messages = append(messages, k.message())

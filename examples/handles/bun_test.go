@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/mysqldialect"
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/schema"
@@ -41,11 +42,12 @@ func placeWithBun(db *bun.DB, box *sqlstore.Store) place {
 
 var bunDialects = map[string]func() schema.Dialect{
 	postgres.name: func() schema.Dialect { return pgdialect.New() },
+	mariadb.name:  func() schema.Dialect { return mysqldialect.New() },
 	sqlite.name:   func() schema.Dialect { return sqlitedialect.New() },
 }
 
 func TestBun(t *testing.T) {
-	on(t, []engine{postgres, sqlite}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, engines, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
 		try(t, db, box, placeWithBun(bun.NewDB(db, bunDialects[e.name]()), box))
 	})
 }
@@ -55,7 +57,7 @@ func TestBun(t *testing.T) {
 // bun's formatting, and only a key in use fails.
 func TestBunTxItself(t *testing.T) {
 	symptoms := map[string]string{postgres.name: "there is no parameter $", sqlite.name: "missing argument"}
-	on(t, []engine{postgres, sqlite}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, engines, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
 		bunDB := bun.NewDB(db, bunDialects[e.name]())
 		enqueue := func() error {
 			return bunDB.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {

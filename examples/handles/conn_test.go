@@ -63,7 +63,7 @@ func placeOnConn(db *sql.DB, begin string, box *sqlstore.Store) place {
 
 func TestConn(t *testing.T) {
 	begin := map[string]string{postgres.name: "BEGIN", sqlite.name: "BEGIN IMMEDIATE"}
-	on(t, []engine{postgres, sqlite}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, engines, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
 		try(t, db, box, placeOnConn(db, begin[e.name], box))
 	})
 }

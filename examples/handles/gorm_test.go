@@ -68,7 +68,7 @@ func TestGorm(t *testing.T) {
 		"SkipDefaultTransaction": {SkipDefaultTransaction: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on(t, []engine{postgres}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
+			on(t, []engine{postgres, mariadb}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
 				try(t, db, box, placeWithGorm(openGorm(t, db, cfg), box))
 			})
 		})
@@ -77,7 +77,7 @@ func TestGorm(t *testing.T) {
 
 // A nested transaction is a savepoint: rolled back alone, it takes its message with it.
 func TestGormSavepoint(t *testing.T) {
-	on(t, []engine{postgres}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, []engine{postgres, mariadb}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
 		err := openGorm(t, db, &gorm.Config{}).Transaction(func(tx *gorm.DB) error {
 			place := placeWithGorm(tx, box)
 			if err := place(t.Context(), order{"A1", "ana@club.example"}, accepted); err != nil {
@@ -116,7 +116,7 @@ func (h *gormHooked) AfterCreate(tx *gorm.DB) error {
 // A hook runs in the transaction that gorm opens for a Create of its own, unless SkipDefaultTransaction is set. Then
 // there is none to enqueue in, and the order is there already: only an explicit Transaction keeps the two together.
 func TestGormHook(t *testing.T) {
-	on(t, []engine{postgres}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, []engine{postgres, mariadb}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
 		create := func(db *gorm.DB, o order) error {
 			return db.WithContext(t.Context()).Create(&gormHooked{o.ID, o.Email, box}).Error
 		}

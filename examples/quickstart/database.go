@@ -148,20 +148,24 @@ func openMySQL(ctx context.Context, dsn string) (*database, error) {
 	if err != nil {
 		return nil, errors.New("el driver no acepta el DSN: escriba " + mysqlurl.Form)
 	}
-	db := sql.OpenDB(connector)
 	name := ownName()
-	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	// The database's own character set may know no emoji.
-	if err := exec(connecting, db, fmt.Sprintf(createOrders, name+"_", "DEFAULT CHARSET=utf8mb4")); err != nil {
-		_ = db.Close() // its connection is what failed
-		return nil, explainMySQL(cfg.Addr, err)
-	}
-	return &database{
-		DB: db, dialect: sqlstore.MySQL, outbox: sqlstore.Config{Table: name + "_outbox"}, prefix: name + "_",
+	d := &database{
+		DB: sql.OpenDB(connector), dialect: sqlstore.MySQL, outbox: sqlstore.Config{Table: name + "_outbox"}, prefix: name + "_",
 		drop:  fmt.Sprintf("DROP TABLE IF EXISTS %[1]s_pedidos, %[1]s_outbox", name),
 		where: fmt.Sprintf("MySQL o MariaDB, %s, tablas %s_…", cfg.Addr, name),
-	}, nil
+	}
+	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := d.PingContext(connecting); err != nil {
+		_ = d.Close() // its connection is what failed
+		return nil, explainMySQL(cfg.Addr, err)
+	}
+	// The database's own character set may know no emoji.
+	if err := exec(connecting, d.DB, fmt.Sprintf(createOrders, d.prefix, "DEFAULT CHARSET=utf8mb4")); err != nil {
+		_ = d.close(false) // no transaction undoes a CREATE TABLE whose answer was lost
+		return nil, explainMySQL(cfg.Addr, err)
+	}
+	return d, nil
 }
 
 // explainMySQL says what to do about a server that would not let us in.

@@ -31,7 +31,7 @@ func Schema(d Dialect, cfg Config) (string, error) {
 }
 
 // MigrateParams says how far [Store.MigrateWith] may go on a table that exists. The zero value is what [Store.Migrate]
-// does. All of it is for PostgreSQL; elsewhere nothing is added to a table that exists but indexes.
+// does. All of it is for PostgreSQL; elsewhere nothing is added to a table that exists, but indexes on SQLite.
 type MigrateParams struct {
 	// MaxRows is how large a table may be that has to be rewritten, in rows of any state: adding the two generated columns
 	// writes the whole table anew while nobody can read it, some seconds for a million rows. Default 500,000; negative: no

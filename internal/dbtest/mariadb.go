@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"sync"
 	"testing"
@@ -46,6 +47,17 @@ END`)
 	dsn := server.Clone()
 	dsn.DBName = name
 	return dsn.FormatDSN()
+}
+
+// MariaDBURL is [MariaDB] with the DSN as a URL, such as mysql://user:password@127.0.0.1:3306/database.
+func MariaDBURL(tb testing.TB) string {
+	tb.Helper()
+	cfg, err := mysql.ParseDSN(MariaDB(tb))
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	u := url.URL{Scheme: "mysql", User: url.UserPassword(cfg.User, cfg.Passwd), Host: cfg.Addr, Path: "/" + cfg.DBName}
+	return u.String()
 }
 
 // findMariaDB returns the configuration for the server from the environment, or for one that it starts.

@@ -57,10 +57,15 @@ func (mysql) txOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
-var parameter = regexp.MustCompile(`\?\d+`)
+var (
+	parameter = regexp.MustCompile(`\?\d+`)
+	jsonText  = regexp.MustCompile(`(char\(\d+\)|longtext) PATH`)
+)
 
-// compile puts the arguments in the order of their places: here a parameter has no number.
+// compile puts the arguments in the order of their places: here a parameter has no number. And it gives the texts in a
+// JSON_TABLE our character set: MariaDB would take the database's, and turn what that lacks into question marks.
 func (mysql) compile(sql string) statement {
+	sql = jsonText.ReplaceAllString(sql, "$1 CHARACTER SET utf8mb4 PATH")
 	order := []int{}
 	text := parameter.ReplaceAllStringFunc(sql, func(p string) string {
 		n, _ := strconv.Atoi(p[1:]) // digits
@@ -112,12 +117,13 @@ INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idemp
 VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(cast(?10 AS datetime(6)), {now}), ?11, ?12, {now}, {now})`,
 
 		// The update changes nothing. Which rows are new is asked afterwards: the number of affected ones depends on the
-		// handle's settings.
+		// handle's settings. MariaDB cuts a bare longtext to what a smaller column holds, in strict mode too, but no result
+		// of a function.
 		insertMany: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
-SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave, d.maximo,
-	coalesce(cast(d.programado AS datetime(6)), {now}), cast(d.vence AS datetime(6)), d.cabeceras_, {now}, {now}
+SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, concat(d.datos_), d.clave, d.maximo,
+	coalesce(cast(d.programado AS datetime(6)), {now}), cast(d.vence AS datetime(6)), concat(d.cabeceras_), {now}, {now}
 FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
 	canal_ varchar(63) PATH '$[2]', destino_ varchar({max_destination}) PATH '$[3]', plantilla_ varchar({max_template}) PATH '$[4]',
 	datos_ longtext PATH '$[5]', clave varchar({max_key}) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',

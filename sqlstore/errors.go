@@ -80,7 +80,7 @@ var errHeld = errors.New("a row is locked by another transaction")
 // repeatable codes ask for the transaction to be run again.
 func repeatable(code string) bool {
 	switch code {
-	case "40001", "40P01", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED":
+	case "40001", "40P01", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED":
 		return true
 	}
 	return false

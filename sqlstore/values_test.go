@@ -22,8 +22,11 @@ func tooMuch(t *testing.T, box *Store, m store.NewMessage, code string) {
 	first, last := message("first of all"), message("z, the last of all")
 	first.Destination, last.Destination = "first", "last"
 	for name, enqueue := range map[string]func(store.Tx) error{
-		"Enqueue":    func(tx store.Tx) error { _, err := box.Enqueue(t.Context(), tx, m); return err },
-		"EnqueueAll": func(tx store.Tx) error { _, err := box.EnqueueAll(t.Context(), tx, []store.NewMessage{last, m, first}); return err },
+		"Enqueue": func(tx store.Tx) error { _, err := box.Enqueue(t.Context(), tx, m); return err },
+		"EnqueueAll": func(tx store.Tx) error {
+			_, err := box.EnqueueAll(t.Context(), tx, []store.NewMessage{last, m, first})
+			return err
+		},
 	} {
 		tx, err := box.Begin(t.Context())
 		if err != nil {

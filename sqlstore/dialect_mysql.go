@@ -567,7 +567,8 @@ func mysqlFits(have, want string) bool {
 func (mysql) settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error) {
 	rows, err := db.QueryContext(ctx, `
 SHOW VARIABLES WHERE variable_name IN ('version', 'sql_mode', 'character_set_client', 'read_only', 'log_bin', 'binlog_format',
-	'innodb_flush_log_at_trx_commit')`)
+	'innodb_flush_log_at_trx_commit', 'autocommit', 'completion_type', 'tx_read_only', 'transaction_read_only', 'sql_safe_updates',
+	'unique_checks')`)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -596,8 +597,17 @@ SHOW VARIABLES WHERE variable_name IN ('version', 'sql_mode', 'character_set_cli
 	if mode := set["sql_mode"]; strings.Contains(mode, "EMPTY_STRING_IS_NULL") || strings.Contains(mode, "ORACLE") {
 		problems = append(problems, "sql_mode has EMPTY_STRING_IS_NULL or ORACLE, with which statements mean something else")
 	}
-	if set["read_only"] == "ON" {
-		problems = append(problems, "the server is read-only: a replica, or read_only is on")
+	if set["read_only"] == "ON" || set["tx_read_only"] == "ON" || set["transaction_read_only"] == "ON" {
+		problems = append(problems, "the server is read-only here: a replica, or read_only or transaction_read_only is on")
+	}
+	if set["autocommit"] == "OFF" || set["completion_type"] != "NO_CHAIN" {
+		problems = append(problems, "autocommit is off or completion_type is not NO_CHAIN, so that idle connections stay in a transaction and read what is old")
+	}
+	if set["sql_safe_updates"] == "ON" {
+		problems = append(problems, "sql_safe_updates is on, with which the server refuses to write a list of rows")
+	}
+	if set["unique_checks"] == "OFF" {
+		problems = append(problems, "unique_checks is off: messages could be enqueued twice")
 	}
 	if set["log_bin"] == "ON" && set["binlog_format"] == "STATEMENT" {
 		problems = append(problems, "binlog_format is STATEMENT, with which the server refuses writes in READ COMMITTED: set it to ROW or MIXED")

@@ -27,21 +27,30 @@ func Schema(d Dialect, cfg Config) (string, error) {
 }
 
 // Migrate creates the table and its indexes where they do not exist. Any number of processes may call it at once, and it
-// changes nothing that exists. A table of that name with other columns is a [SchemaError].
+// changes nothing that exists: a role that may not create anything will do where all is in place. A table of that name
+// with other columns is a [SchemaError].
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.inTx(ctx, "migrate", func(tx *sql.Tx) error {
 		if err := s.dialect.lockSchema(ctx, tx, s.names); err != nil {
-			return err
-		}
-		if err := s.sql.schema[0].exec(ctx, tx); err != nil {
 			return err
 		}
 		c, err := s.dialect.inspect(ctx, tx, s.names)
 		if err != nil {
 			return err
 		}
+		if len(c.columns) == 0 {
+			if err := s.sql.schema[0].exec(ctx, tx); err != nil {
+				return err
+			}
+			if c, err = s.dialect.inspect(ctx, tx, s.names); err != nil {
+				return err
+			}
+		}
 		if problems := c.compareColumns(s.sql.schema[0].text, s.names); len(problems) > 0 {
 			return &SchemaError{Problems: problems}
+		}
+		if key, turn, end := c.lacks(s.names); !key && !turn && !end {
+			return nil
 		}
 		for _, index := range s.sql.schema[1:] {
 			if err := index.exec(ctx, tx); err != nil {
@@ -72,22 +81,23 @@ func (e *SchemaError) Error() string {
 // breaks the promise, or the store, is a [SchemaError] that names every problem; what merely costs speed or durability
 // is returned as advice, in sentences. Other errors mean that it could not look.
 func (s *Store) Check(ctx context.Context) (advice []string, err error) {
+	problems, advice, err := s.dialect.settings(ctx, s.db)
+	if err != nil {
+		return nil, s.fail("check", err)
+	}
 	c, err := s.dialect.inspect(ctx, s.db, s.names)
-	if err != nil {
+	switch {
+	case err != nil && len(problems) > 0: // which may be why
+		return advice, &SchemaError{Problems: problems}
+	case err != nil:
 		return nil, s.fail("check", err)
+	case len(c.columns) == 0:
+		missing := fmt.Sprintf("table %s does not exist: run Migrate, or apply Schema", s.names.table)
+		return advice, &SchemaError{Problems: append(problems, missing)}
 	}
-	if len(c.columns) == 0 {
-		return nil, &SchemaError{Problems: []string{fmt.Sprintf("table %s does not exist: run Migrate, or apply Schema", s.names.table)}}
-	}
-	problems := c.compareColumns(s.sql.schema[0].text, s.names)
+	problems = append(problems, c.compareColumns(s.sql.schema[0].text, s.names)...)
 	missing, slow := c.compareIndexes(s.names)
-	problems = append(problems, missing...)
-	advice = append(advice, slow...)
-	settingProblems, settingAdvice, err := s.dialect.settings(ctx, s.db)
-	if err != nil {
-		return nil, s.fail("check", err)
-	}
-	problems, advice = append(problems, settingProblems...), append(advice, settingAdvice...)
+	problems, advice = append(problems, missing...), append(advice, slow...)
 	if !slices.ContainsFunc(c.checks, func(def string) bool { return strings.Contains(def, "estado") }) {
 		var unknown int
 		if err := s.db.QueryRowContext(ctx, s.sql.unknown.text).Scan(&unknown); err != nil {
@@ -176,31 +186,44 @@ func (c catalog) compareColumns(ddl string, n names) (problems []string) {
 	return problems
 }
 
-// compareIndexes looks for the three indexes by what they hold, whatever they are called.
-func (c catalog) compareIndexes(n names) (problems, advice []string) {
-	turn, end := []string{"canal", "turno", "id"}, []string{"terminado", "id"}
-	if c.clustered {
-		turn, end = turn[:2], end[:1]
-	}
+// lacks looks for the three indexes by what they hold, whatever they are called.
+func (c catalog) lacks(n names) (key, turn, end bool) {
 	has := func(quotedName string, unique bool, columns ...string) bool {
 		return slices.ContainsFunc(c.indexes, func(i index) bool {
 			fits := i.valid && (i.unique || !unique) && !(unique && i.partial) && slices.Equal(i.columns, columns)
 			return fits && (!c.clustered || strings.Contains(quotedName, i.name))
 		})
 	}
+	turnColumns, endColumns := c.queue()
+	return !has(n.keyIndex, true, n.plainTenant, "clave_idempotencia"), !has(n.turnIndex, false, turnColumns...), !has(n.endIndex, false, endColumns...)
+}
+
+// queue is what the indexes of the queue and of the history hold.
+func (c catalog) queue() (turn, end []string) {
+	turn, end = []string{"canal", "turno", "id"}, []string{"terminado", "id"}
+	if c.clustered {
+		turn, end = turn[:2], end[:1]
+	}
+	return turn, end
+}
+
+// compareIndexes says which are missing, and which slow claims down.
+func (c catalog) compareIndexes(n names) (problems, advice []string) {
+	noKey, noTurn, noEnd := c.lacks(n)
+	turn, end := c.queue()
 	called := func(quotedName string) string {
 		if c.clustered {
 			return " called " + quotedName
 		}
 		return ""
 	}
-	if !has(n.keyIndex, true, n.plainTenant, "clave_idempotencia") {
+	if noKey {
 		problems = append(problems, fmt.Sprintf("table %s has no unique index on (%s, clave_idempotencia)%s: messages could be enqueued twice", n.table, n.plainTenant, called(n.keyIndex)))
 	}
-	if !has(n.turnIndex, false, turn...) {
+	if noTurn {
 		problems = append(problems, fmt.Sprintf("table %s has no index on (%s)%s: every claim would sort the whole backlog", n.table, strings.Join(turn, ", "), called(n.turnIndex)))
 	}
-	if !has(n.endIndex, false, end...) {
+	if noEnd {
 		slow := fmt.Sprintf("table %s has no index on (%s)%s: purges and operators' lists read the whole table", n.table, strings.Join(end, ", "), called(n.endIndex))
 		if c.clustered {
 			problems = append(problems, slow)

@@ -329,20 +329,17 @@ func (mysql) insert(ctx context.Context, tx store.Tx, insert statement, prepared
 const maxStatement = 1 << 20
 
 func (d mysql) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (map[string]bool, error) {
-	for rest := rows; len(rest) > 0; {
-		n, size := 0, 0
-		for n < len(rest) && size < maxStatement {
-			size += len(rest[n].DataJSON)
-			n++
+	for n := 0; n < len(rows); {
+		var table strings.Builder
+		for separator := "["; n < len(rows) && table.Len() < maxStatement; n++ {
+			row := jsonTable([][]any{rows[n].args(d)})
+			table.WriteString(separator + row[1:len(row)-1])
+			separator = ","
 		}
-		cells := make([][]any, n)
-		for i, r := range rest[:n] {
-			cells[i] = r.args(d)
-		}
-		if err := q.insertMany.exec(ctx, tx, now, jsonTable(cells)); err != nil {
+		table.WriteString("]")
+		if err := q.insertMany.exec(ctx, tx, now, table.String()); err != nil {
 			return nil, err
 		}
-		rest = rest[n:]
 	}
 	result, err := q.inserted.query(ctx, tx, nil, keyTable(rows))
 	if err != nil {

@@ -233,3 +233,73 @@ func TestAMessageThatIsCommittedLate(t *testing.T) {
 		})
 	}
 }
+
+// In the transaction of a business fact a repeat and a refused message are no errors of the database: all the rest is
+// kept. A statement that fails is reported by the enqueue itself, and nothing of ours goes on in its transaction.
+func TestTheCallersTransaction(t *testing.T) {
+	for _, e := range slices.Concat(engines, variants) {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			db := e.open(t)
+			box := newBox(t, e, db, Config{})
+			nowhere, err := New(db, e.dialect, Config{Table: "nowhere"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec(t, db, "CREATE TABLE pedidos (id integer PRIMARY KEY)")
+			begin := func() *sql.Tx {
+				t.Helper()
+				tx, err := db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = tx.Rollback() })
+				return tx
+			}
+			order := func(tx *sql.Tx, id int) error {
+				_, err := tx.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO pedidos VALUES (%d)", id))
+				return err
+			}
+			tx := begin()
+			first := order(tx, 1)
+			r, err := box.Enqueue(t.Context(), tx, message("k"))
+			again, againErr := box.Enqueue(t.Context(), tx, message("k"))
+			many, manyErr := box.EnqueueAll(t.Context(), tx, []store.NewMessage{message("k"), message("j")})
+			_, refused := box.Enqueue(t.Context(), tx, message(""))
+			_, refusedAll := box.EnqueueAll(t.Context(), tx, []store.NewMessage{message("i"), message("")})
+			if first != nil || err != nil || againErr != nil || manyErr != nil || !store.Refused(refused) || !store.Refused(refusedAll) ||
+				again.ID != r.ID || many[0].ID != r.ID || !many[1].Inserted {
+				t.Fatal(first, err, againErr, manyErr, refused, refusedAll)
+			}
+			if err := order(tx, 2); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			var orders int
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pedidos").Scan(&orders); err != nil || orders != 2 || count(t, box) != 2 {
+				t.Errorf("%d orders and %d messages, %v", orders, count(t, box), err)
+			}
+
+			tx = begin()
+			if err := order(tx, 3); err != nil {
+				t.Fatal(err)
+			}
+			counted := &sizedTx{Tx: tx}
+			if _, err := nowhere.Enqueue(t.Context(), counted, message("l")); store.ErrorCode(err) == "" {
+				t.Errorf("the enqueue that failed says %v", err)
+			}
+			if counted.statements != 1 {
+				t.Errorf("it went on to %d statements", counted.statements)
+			}
+			err = order(tx, 4)
+			if e.dialect == Postgres && err == nil {
+				t.Error("the transaction is not broken")
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -34,13 +34,19 @@ func TestALargeClaim(t *testing.T) {
 	})
 }
 
-// sizedTx measures what goes into one statement.
+// sizedTx counts statements, and measures what goes into those that write.
 type sizedTx struct {
 	store.Tx
-	largest int
+	largest, statements int
+}
+
+func (tx *sizedTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	tx.statements++
+	return tx.Tx.QueryContext(ctx, query, args...)
 }
 
 func (tx *sizedTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tx.statements++
 	size := len(query)
 	for _, arg := range args {
 		if text, ok := arg.(string); ok {

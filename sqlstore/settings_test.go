@@ -137,7 +137,7 @@ func TestRestrictedRoles(t *testing.T) {
 				t.Fatal(err)
 			}
 			role := strings.Replace(name, "recado_", "rol_", 1)
-			var db = admin
+			db := admin
 			if e.dialect == Postgres {
 				exec(t, admin, "CREATE ROLE "+role, "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "GRANT SELECT, INSERT, UPDATE, DELETE ON outbox TO "+role)
 				t.Cleanup(func() {

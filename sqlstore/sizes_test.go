@@ -60,14 +60,13 @@ func (tx *sizedTx) ExecContext(ctx context.Context, query string, args ...any) (
 // A client that sends no more than 4 MiB at once: as many messages as one likes go out in statements that fit, whatever
 // is large in them; one that cannot fit is an error, and the next finds a connection that works.
 func TestLargeMessagesOfMySQL(t *testing.T) {
-	dsn := dbtest.MariaDB(t)
 	for name, settings := range map[string]string{
 		"prepared":    mysqlSettings("maxAllowedPacket", "4194304"),
 		"in the text": mysqlSettings("maxAllowedPacket", "4194304", "interpolateParams", "true"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			db := openDB(t, "mysql", dsn+settings)
-			exec(t, db, "DROP TABLE IF EXISTS outbox")
+			t.Parallel()
+			db := openDB(t, "mysql", dbtest.MariaDB(t)+settings)
 			box := newBox(t, engine{dialect: MySQL}, db, Config{MaxPayload: maxMaxPayload, TextTenant: true})
 			for kind, fill := range map[string]func(m *store.NewMessage){
 				"payload": func(m *store.NewMessage) { m.Data = strings.Repeat("x", 200<<10) },

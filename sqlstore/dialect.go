@@ -40,7 +40,7 @@ type Dialect interface {
 	act(ctx context.Context, tx *sql.Tx, a act[statement], now, ids any) (done []string, err error)
 
 	// What Migrate and Check look at.
-	lockSchema(ctx context.Context, tx *sql.Tx, n names) error
+	lockSchema(ctx context.Context, tx *sql.Tx, q queries, n names) error
 	inspect(ctx context.Context, q querier, n names) (catalog, error)
 	settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error)
 }

@@ -481,7 +481,7 @@ func (d mysql) act(ctx context.Context, tx *sql.Tx, a act[statement], now, ids a
 
 // lockSchema has nothing to do: the server lets one CREATE TABLE IF NOT EXISTS of a table run at a time, and no
 // transaction holds one.
-func (mysql) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+func (mysql) lockSchema(context.Context, *sql.Tx, queries, names) error { return nil }
 
 func (mysql) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	c := catalog{fits: mysqlFits, clustered: true}

@@ -382,7 +382,7 @@ func timeText(t time.Time) sql.NullString {
 
 // lockSchema lets one migration of a table run at a time: CREATE … IF NOT EXISTS is not safe against itself. The lock
 // ends with the transaction.
-func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, n names) error {
+func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, _ queries, n names) error {
 	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "recado:"+n.table)
 	return err
 }

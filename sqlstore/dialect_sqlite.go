@@ -336,8 +336,11 @@ func hits(ctx context.Context, tx *sql.Tx, ids []string, query statement, args .
 	return members(rows, ids)
 }
 
-// lockSchema has nothing to do: SQLite has one writer at a time.
-func (sqlite) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+// lockSchema creates the table at once: there is one writer at a time, and one that has read first may be told that it is
+// too late.
+func (sqlite) lockSchema(ctx context.Context, tx *sql.Tx, q queries, _ names) error {
+	return q.schema[0].exec(ctx, tx)
+}
 
 func (sqlite) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	var c catalog

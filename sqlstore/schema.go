@@ -31,7 +31,7 @@ func Schema(d Dialect, cfg Config) (string, error) {
 // with other columns is a [SchemaError].
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.inTx(ctx, "migrate", func(tx *sql.Tx) error {
-		if err := s.dialect.lockSchema(ctx, tx, s.names); err != nil {
+		if err := s.dialect.lockSchema(ctx, tx, s.sql, s.names); err != nil {
 			return err
 		}
 		c, err := s.dialect.inspect(ctx, tx, s.names)

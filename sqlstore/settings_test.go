@@ -130,7 +130,7 @@ func TestRestrictedRoles(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			admin := e.open(t)
-			owner := newBox(t, e, admin, Config{})
+			newBox(t, e, admin, Config{})
 			var name string
 			query := map[Dialect]string{Postgres: "SELECT current_database()", MySQL: "SELECT database()"}[e.dialect]
 			if err := admin.QueryRowContext(t.Context(), query).Scan(&name); err != nil {
@@ -174,7 +174,6 @@ func TestRestrictedRoles(t *testing.T) {
 			if store.ErrorCode(err) != want || !store.Refused(err) || !strings.Contains(err.Error(), "permission") {
 				t.Errorf("a table that is not there: %v", err)
 			}
-			_ = owner
 		})
 	}
 }

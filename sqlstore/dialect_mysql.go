@@ -60,10 +60,15 @@ func (mysql) txOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
-var parameter = regexp.MustCompile(`\?\d+`)
+var (
+	parameter = regexp.MustCompile(`\?\d+`)
+	jsonText  = regexp.MustCompile(`(char\(\d+\)|longtext) PATH`)
+)
 
-// compile puts the arguments in the order of their places: here a parameter has no number.
+// compile puts the arguments in the order of their places: here a parameter has no number. And it gives the texts in a
+// JSON_TABLE our character set: MariaDB would take the database's, and turn what that lacks into question marks.
 func (mysql) compile(sql string) statement {
+	sql = jsonText.ReplaceAllString(sql, "$1 CHARACTER SET utf8mb4 PATH")
 	order := []int{}
 	text := parameter.ReplaceAllStringFunc(sql, func(p string) string {
 		n, _ := strconv.Atoi(p[1:]) // digits
@@ -114,11 +119,12 @@ INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idemp
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
 VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(cast(?10 AS datetime(6)), {now}), ?11, ?12, {now}, {now})`,
 
+		// MariaDB cuts a bare longtext to what a smaller column holds, in strict mode too, but no result of a function.
 		insertMany: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
-SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave, d.maximo,
-	coalesce(cast(d.programado AS datetime(6)), {now}), cast(d.vence AS datetime(6)), d.cabeceras_, {now}, {now}
+SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, concat(d.datos_), d.clave, d.maximo,
+	coalesce(cast(d.programado AS datetime(6)), {now}), cast(d.vence AS datetime(6)), concat(d.cabeceras_), {now}, {now}
 FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
 	canal_ varchar(63) PATH '$[2]', destino_ varchar({max_destination}) PATH '$[3]', plantilla_ varchar({max_template}) PATH '$[4]',
 	datos_ longtext PATH '$[5]', clave varchar({max_key}) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',
@@ -320,16 +326,15 @@ const maxStatement = 1 << 20
 func (d mysql) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (insertion, error) {
 	made := insertion{ids: make(map[string]bool, len(rows))}
 	for len(rows) > 0 {
-		n, size := 0, 0
-		for n < len(rows) && size < maxStatement {
-			size += len(rows[n].DataJSON)
-			n++
+		n := 0
+		var table strings.Builder
+		for separator := "["; n < len(rows) && table.Len() < maxStatement; n++ {
+			row := jsonTable([][]any{rows[n].args(d)})
+			table.WriteString(separator + row[1:len(row)-1])
+			separator = ","
 		}
-		cells := make([][]any, n)
-		for i, r := range rows[:n] {
-			cells[i] = r.args(d)
-		}
-		switch err := q.insertMany.exec(ctx, tx, now, jsonTable(cells)); {
+		table.WriteString("]")
+		switch err := q.insertMany.exec(ctx, tx, now, table.String()); {
 		case err == nil:
 			for _, r := range rows[:n] {
 				made.ids[r.id] = true
@@ -476,7 +481,7 @@ func (mysql) adopts() bool { return false }
 
 // lockSchema has nothing to do: the server lets one CREATE TABLE IF NOT EXISTS of a table run at a time, and no
 // transaction holds one.
-func (mysql) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+func (mysql) lockSchema(context.Context, *sql.Tx, queries, names) error { return nil }
 
 func (d mysql) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	c := catalog{fits: mysqlFits, clustered: true}
@@ -566,7 +571,8 @@ func mysqlFits(have, want string) bool {
 func (mysql) settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error) {
 	rows, err := db.QueryContext(ctx, `
 SHOW VARIABLES WHERE variable_name IN ('version', 'sql_mode', 'character_set_client', 'read_only', 'log_bin', 'binlog_format',
-	'innodb_flush_log_at_trx_commit')`)
+	'innodb_flush_log_at_trx_commit', 'autocommit', 'completion_type', 'tx_read_only', 'transaction_read_only', 'sql_safe_updates',
+	'unique_checks')`)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -595,8 +601,17 @@ SHOW VARIABLES WHERE variable_name IN ('version', 'sql_mode', 'character_set_cli
 	if mode := set["sql_mode"]; strings.Contains(mode, "EMPTY_STRING_IS_NULL") || strings.Contains(mode, "ORACLE") {
 		problems = append(problems, "sql_mode has EMPTY_STRING_IS_NULL or ORACLE, with which statements mean something else")
 	}
-	if set["read_only"] == "ON" {
-		problems = append(problems, "the server is read-only: a replica, or read_only is on")
+	if set["read_only"] == "ON" || set["tx_read_only"] == "ON" || set["transaction_read_only"] == "ON" {
+		problems = append(problems, "the server is read-only here: a replica, or read_only or transaction_read_only is on")
+	}
+	if set["autocommit"] == "OFF" || set["completion_type"] != "NO_CHAIN" {
+		problems = append(problems, "autocommit is off or completion_type is not NO_CHAIN, so that idle connections stay in a transaction and read what is old")
+	}
+	if set["sql_safe_updates"] == "ON" {
+		problems = append(problems, "sql_safe_updates is on, with which the server refuses to write a list of rows")
+	}
+	if set["unique_checks"] == "OFF" {
+		problems = append(problems, "unique_checks is off: messages could be enqueued twice")
 	}
 	if set["log_bin"] == "ON" && set["binlog_format"] == "STATEMENT" {
 		problems = append(problems, "binlog_format is STATEMENT, with which the server refuses writes in READ COMMITTED: set it to ROW or MIXED")

@@ -659,10 +659,10 @@ func TestFrozenTransaction(t *testing.T) {
 
 // Whatever a database's default isolation is, four workers hand out every row once, and none of them fails.
 func TestIsolation(t *testing.T) {
-	for _, level := range []string{"serializable", "repeatable read"} {
-		t.Run(level, func(t *testing.T) {
-			db := openDB(t, "postgres", dbtest.Postgres(t)+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"))
-			box := newBox(t, engines[0], db, Config{})
+	for _, e := range slices.Concat(variants, isolations) {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			box := newBox(t, e, e.open(t), Config{})
 			keys := make([]string, 200)
 			for i := range keys {
 				keys[i] = fmt.Sprint("k-", i)

@@ -70,6 +70,9 @@ func (mysql) compile(sql string) statement {
 	return statement{text, order}
 }
 
+// Three things work on MariaDB alone. Where a JSON_TABLE is under a locking clause itself, and not in a derived table,
+// MySQL refuses the statement (error 3569). Of a NULL in one, MySQL 8.0.16 makes the text null: "" stands for none. And
+// newer ones take a parameter of a JSON function to be JSON, not its text.
 func (mysql) templates() templates {
 	return expand(templates{
 		schema: []string{
@@ -117,7 +120,7 @@ VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(cast(?10 AS datetime(6)), {now}
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
 SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave, d.maximo,
-	coalesce(cast(d.programado AS datetime(6)), {now}), cast(d.vence AS datetime(6)), d.cabeceras_, {now}, {now}
+	coalesce(cast(nullif(d.programado, '') AS datetime(6)), {now}), cast(nullif(d.vence, '') AS datetime(6)), nullif(d.cabeceras_, ''), {now}, {now}
 FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
 	canal_ varchar(63) PATH '$[2]', destino_ varchar({max_destination}) PATH '$[3]', plantilla_ varchar({max_template}) PATH '$[4]',
 	datos_ longtext PATH '$[5]', clave varchar({max_key}) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',
@@ -125,8 +128,7 @@ FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar(
 ON DUPLICATE KEY UPDATE intentos = intentos`,
 
 		inserted: `
-SELECT o.id FROM {keys}
-STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
+SELECT o.id FROM {keys} {by_id}
 WHERE o.{tenant} = d.inquilino AND o.clave_idempotencia = d.clave`,
 
 		// A locking read sees the row that was in the way, also where the caller's transaction began before it.
@@ -148,13 +150,13 @@ FOR UPDATE SKIP LOCKED`,
 
 		claim: `
 UPDATE JSON_TABLE(?4, '$[*]' COLUMNS (uid char(36) PATH '$[0]', cargo int PATH '$[1]', fin varchar({max_code}) PATH '$[2]')) AS d
-STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
-	o.estado = CASE WHEN d.fin IS NULL THEN {procesando} ELSE {fallido} END,
+{by_id} SET
+	o.estado = CASE WHEN d.fin = '' THEN {procesando} ELSE {fallido} END,
 	o.intentos = o.intentos + d.cargo,
-	o.bloqueado_hasta = CASE WHEN d.fin IS NULL THEN cast(?2 AS datetime(6)) END,
-	o.reclamo = CASE WHEN d.fin IS NULL THEN ?3 END,
-	o.ultimo_error_categoria = CASE WHEN d.fin IS NULL THEN o.ultimo_error_categoria ELSE {red} END,
-	o.ultimo_error_codigo = CASE WHEN d.fin IS NULL THEN o.ultimo_error_codigo ELSE d.fin END,
+	o.bloqueado_hasta = CASE WHEN d.fin = '' THEN cast(?2 AS datetime(6)) END,
+	o.reclamo = CASE WHEN d.fin = '' THEN ?3 END,
+	o.ultimo_error_categoria = CASE WHEN d.fin = '' THEN o.ultimo_error_categoria ELSE {red} END,
+	o.ultimo_error_codigo = CASE WHEN d.fin = '' THEN o.ultimo_error_codigo ELSE d.fin END,
 	o.actualizado_en = {now}`,
 
 		peek: `
@@ -174,7 +176,7 @@ FOR UPDATE SKIP LOCKED`,
 		fenced: `SELECT o.id FROM {fenced}`,
 
 		settle: `
-UPDATE {settlements} SET
+UPDATE {settlements} AS d {by_id} SET
 	o.estado = d.estado_,
 	o.intentos = o.intentos - d.devuelto,
 	o.proximo_intento_en = CASE WHEN d.espera < 0 THEN o.proximo_intento_en ELSE {now} + INTERVAL d.espera MICROSECOND END,
@@ -187,7 +189,7 @@ UPDATE {settlements} SET
 	o.actualizado_en = {now}`,
 
 		repeated: `
-SELECT o.id FROM {settlements}
+SELECT o.id FROM {settlements} AS d {by_id}
 WHERE o.reclamo = d.token AND o.estado = d.estado_ AND o.intentos = d.cuenta AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + INTERVAL d.espera MICROSECOND)
 	AND (NOT d.conserva OR coalesce(o.turno <= o.actualizado_en, false)) -- given back, not put off
@@ -195,16 +197,16 @@ WHERE o.reclamo = d.token AND o.estado = d.estado_ AND o.intentos = d.cuenta AND
 	AND (d.estado_ <> {enviado} OR coalesce(o.id_externo, '') = d.externo)`,
 
 		renew: `
-UPDATE {settlements} SET
+UPDATE {settlements} AS d {by_id} SET
 	o.bloqueado_hasta = cast(d.plazo AS datetime(6)) + INTERVAL ?3 MICROSECOND, o.actualizado_en = {now}`,
 
 		lockPurge: `
 SELECT id, {text terminado} FROM {table} FORCE INDEX ({end_index})
-WHERE terminado < ?1 AND terminado >= coalesce(?2, {first}) AND json_contains(?3, json_quote(estado))
+WHERE terminado < ?1 AND terminado >= coalesce(?2, {first}) AND locate(json_quote(estado), ?3)
 ORDER BY terminado, id LIMIT ?4
 FOR UPDATE SKIP LOCKED`,
 
-		purge: `DELETE o FROM {ids} AS d STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid`,
+		purge: `DELETE o FROM {ids} AS d {by_id}`,
 
 		clock:    `SELECT {text {now}}`,
 		get:      `SELECT {columns} FROM {table} WHERE id = ?1`,
@@ -239,7 +241,7 @@ SELECT count(*) FROM (SELECT id FROM {table} WHERE estado NOT IN ({states}) LIMI
 
 		requeue: act[string]{
 			lock: `
-SELECT o.id FROM {act_rows} WHERE o.estado IN ({requeueable})
+SELECT o.id FROM {act_locks} WHERE o.estado IN ({requeueable})
 FOR UPDATE`,
 			write: `
 UPDATE {act_rows} SET
@@ -249,7 +251,7 @@ UPDATE {act_rows} SET
 
 		cancel: act[string]{
 			lock: `
-SELECT o.id FROM {act_rows} WHERE o.estado IN ({cancellable})
+SELECT o.id FROM {act_locks} WHERE o.estado IN ({cancellable})
 FOR UPDATE`,
 			write: `
 UPDATE {act_rows} SET
@@ -276,18 +278,19 @@ UPDATE {act_rows} SET
 		// The row form, (turno, id) > (…), would be no range of the index.
 		"{behind_mark}", "(turno > coalesce(?3, {first}) OR (turno = coalesce(?3, {first}) AND id > ?4))",
 		"{first}", "'1000-01-01 00:00:00'", // before every time
-		"{act_rows}", "{ids} AS d STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid",
+		"{act_rows}", "{ids} AS d {by_id}",
+		"{act_locks}", "(SELECT * FROM {ids} AS j) AS d {by_id}",
 		"{ids}", "JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$'))",
-		"{fenced}", `{settlements}
+		"{fenced}", `(SELECT * FROM {settlements} AS j) AS d {by_id}
 WHERE o.reclamo = d.token AND o.estado = {procesando}
 	AND o.bloqueado_hasta IN (cast(d.plazo AS datetime(6)), cast(d.plazo AS datetime(6)) + INTERVAL ?3 MICROSECOND)`,
 		"{settlements}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar({max_code}) PATH '$[8]',
-	codigo varchar({max_code}) PATH '$[9]', externo varchar({max_external_id}) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid`,
-		"{keys}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
-	clave varchar({max_key}) PATH '$[2]')) AS d`,
+	codigo varchar({max_code}) PATH '$[9]', externo varchar({max_external_id}) PATH '$[10]', duda int PATH '$[11]'))`,
+		"{keys}", `(SELECT * FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
+	clave varchar({max_key}) PATH '$[2]')) AS j) AS d`,
+		"{by_id}", "STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid",
 		"{max_tenant}", strconv.Itoa(store.MaxTenantLength),
 		"{max_destination}", strconv.Itoa(store.MaxDestinationLength),
 		"{max_template}", strconv.Itoa(store.MaxTemplateLength),
@@ -332,6 +335,11 @@ func (d mysql) insertMany(ctx context.Context, tx store.Tx, q queries, now any, 
 		cells := make([][]any, n)
 		for i, r := range rest[:n] {
 			cells[i] = r.args(d)
+			for j, v := range cells[i] {
+				if v == nil {
+					cells[i][j] = ""
+				}
+			}
 		}
 		if err := q.insertMany.exec(ctx, tx, now, jsonTable(cells)); err != nil {
 			return nil, err
@@ -373,7 +381,7 @@ func (d mysql) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p stor
 	for i := range all {
 		m := &all[i]
 		code := state.Closing(m.Row(), at)
-		charge, end := 0, any(nil)
+		charge, end := 0, ""
 		switch {
 		case code == "":
 			charge = 1
@@ -382,7 +390,7 @@ func (d mysql) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p stor
 		default:
 			end = code
 		}
-		if m.UpdatedAt, m.Attempts = at, m.Attempts+charge; end == nil {
+		if m.UpdatedAt, m.Attempts = at, m.Attempts+charge; end == "" {
 			m.State, m.LeasedUntil, m.Token = state.Processing, at.Add(p.Lease), t
 		} else {
 			m.State, m.LeasedUntil, m.Token = state.Failed, time.Time{}, store.Token{}
@@ -499,7 +507,7 @@ FROM information_schema.columns`+ofTable, args...)
 	}
 	rows, err = q.QueryContext(ctx, `
 SELECT index_name, min(non_unique) = 0, false, true, '',
-	group_concat(CASE WHEN sub_part IS NULL THEN column_name ELSE '(a prefix)' END ORDER BY seq_in_index)
+	group_concat(coalesce(CASE WHEN sub_part IS NULL THEN column_name END, '(a prefix or an expression)') ORDER BY seq_in_index)
 FROM information_schema.statistics`+ofTable+`
 GROUP BY index_name ORDER BY index_name`, args...)
 	if err != nil {
@@ -516,7 +524,7 @@ UNION ALL
 SELECT concat('its engine is ', engine, ', not InnoDB') FROM information_schema.tables`+ofTable+` AND engine <> 'InnoDB'
 UNION ALL
 SELECT 'lower_case_table_names is set, so that its name is not told from another in lower case'
-WHERE @@lower_case_table_names > 0 AND ? <> lower(?)`, append(append(args, args...), n.plainTable, n.plainTable)...)
+FROM dual WHERE @@lower_case_table_names > 0 AND ? <> lower(?)`, append(append(args, args...), n.plainTable, n.plainTable)...)
 	if err != nil {
 		return c, err
 	}

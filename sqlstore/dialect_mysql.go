@@ -35,6 +35,10 @@ func (mysql) tenantType(text bool) string {
 	return "char(36)"
 }
 
+// maxForeignID is how long the ids are that statements can name: of a longer one, which nobody could claim, they would
+// see a part.
+const maxForeignID = 255
+
 // A foreign writer's id may be any text that the column holds.
 func (mysql) id(text string) (string, bool) { return text, text != "" }
 
@@ -149,7 +153,7 @@ ORDER BY turno, id LIMIT ?5
 FOR UPDATE SKIP LOCKED`,
 
 		claim: `
-UPDATE JSON_TABLE(?4, '$[*]' COLUMNS (uid char(36) PATH '$[0]', cargo int PATH '$[1]', fin varchar({max_code}) PATH '$[2]')) AS d
+UPDATE JSON_TABLE(?4, '$[*]' COLUMNS (uid varchar({max_id}) PATH '$[0]', cargo int PATH '$[1]', fin varchar({max_code}) PATH '$[2]')) AS d
 {by_id} SET
 	o.estado = CASE WHEN d.fin = '' THEN {procesando} ELSE {fallido} END,
 	o.intentos = o.intentos + d.cargo,
@@ -280,17 +284,18 @@ UPDATE {act_rows} SET
 		"{first}", "'1000-01-01 00:00:00'", // before every time
 		"{act_rows}", "{ids} AS d {by_id}",
 		"{act_locks}", "(SELECT * FROM {ids} AS j) AS d {by_id}",
-		"{ids}", "JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$'))",
+		"{ids}", "JSON_TABLE(?2, '$[*]' COLUMNS (uid varchar({max_id}) PATH '$'))",
 		"{fenced}", `(SELECT * FROM {settlements} AS j) AS d {by_id}
 WHERE o.reclamo = d.token AND o.estado = {procesando}
 	AND o.bloqueado_hasta IN (cast(d.plazo AS datetime(6)), cast(d.plazo AS datetime(6)) + INTERVAL ?3 MICROSECOND)`,
-		"{settlements}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+		"{settlements}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid varchar({max_id}) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar({max_code}) PATH '$[8]',
 	codigo varchar({max_code}) PATH '$[9]', externo varchar({max_external_id}) PATH '$[10]', duda int PATH '$[11]'))`,
 		"{keys}", `(SELECT * FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
 	clave varchar({max_key}) PATH '$[2]')) AS j) AS d`,
 		"{by_id}", "STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid",
+		"{max_id}", strconv.Itoa(maxForeignID),
 		"{max_tenant}", strconv.Itoa(store.MaxTenantLength),
 		"{max_destination}", strconv.Itoa(store.MaxDestinationLength),
 		"{max_template}", strconv.Itoa(store.MaxTemplateLength),
@@ -552,16 +557,17 @@ var varchar = regexp.MustCompile(`^varchar\((\d+)\)$`)
 
 // mysqlFits reports whether a column holds all that one of ours does.
 func mysqlFits(have, want string) bool {
-	w := varchar.FindStringSubmatch(want)
-	if w == nil {
-		return want == "char(36)" && (have == "uuid" || varchar.MatchString(have))
+	w, h, wide := varchar.FindStringSubmatch(want), varchar.FindStringSubmatch(have), 0
+	if h != nil {
+		wide, _ = strconv.Atoi(h[1]) // digits
 	}
-	switch h := varchar.FindStringSubmatch(have); {
+	switch {
+	case w == nil:
+		return want == "char(36)" && (have == "uuid" || wide >= 36 && wide <= maxForeignID)
 	case h == nil:
 		return have == "text" || have == "mediumtext" || have == "longtext"
 	default:
-		wide, _ := strconv.Atoi(h[1]) // digits, both
-		needed, _ := strconv.Atoi(w[1])
+		needed, _ := strconv.Atoi(w[1]) // digits
 		return wide >= needed
 	}
 }

@@ -63,7 +63,7 @@ STRAIGHT_JOIN `outbox` AS o FORCE INDEX (`outbox_tenant_clave_idem_key`) ON o.`o
 LOCK IN SHARE MODE;
 
 -- claim
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', cargo int PATH '$[1]', fin varchar(64) PATH '$[2]')) AS d
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$[0]', cargo int PATH '$[1]', fin varchar(64) PATH '$[2]')) AS d
 STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.estado = CASE WHEN d.fin = '' THEN 'procesando' ELSE 'fallido' END,
 	o.intentos = o.intentos + d.cargo,
@@ -96,7 +96,7 @@ WHERE canal = ? AND turno IS NOT NULL AND estado = 'procesando' AND reclamo = ?
 ORDER BY turno, id LIMIT ?;
 
 -- lockFenced
-SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
 	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
@@ -105,7 +105,7 @@ WHERE o.reclamo = d.token AND o.estado = 'procesando'
 FOR UPDATE SKIP LOCKED;
 
 -- settle
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
 	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
@@ -121,7 +121,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PA
 	o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- repeated
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
 	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
@@ -132,14 +132,14 @@ WHERE o.reclamo = d.token AND o.estado = d.estado_ AND o.intentos = d.cuenta AND
 	AND (d.estado_ <> 'enviado' OR coalesce(o.id_externo, '') = d.externo);
 
 -- renew
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
 	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.bloqueado_hasta = cast(d.plazo AS datetime(6)) + INTERVAL ? MICROSECOND, o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- fenced
-SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
 	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
@@ -153,7 +153,7 @@ ORDER BY terminado, id LIMIT ?
 FOR UPDATE SKIP LOCKED;
 
 -- purge
-DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid;
+DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid;
 
 -- clock
 SELECT cast(coalesce(cast(? AS datetime(6)), utc_timestamp(6)) AS char);
@@ -197,20 +197,20 @@ GROUP BY canal, estado;
 SELECT count(*) FROM (SELECT id FROM `outbox` WHERE estado NOT IN ('pendiente', 'procesando', 'enviado', 'fallido', 'descartado') LIMIT 1000) AS t;
 
 -- requeue, lock
-SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('fallido', 'descartado')
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('fallido', 'descartado')
 FOR UPDATE;
 
 -- requeue
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.estado = 'pendiente', o.intentos = 0, o.programado_para = coalesce(cast(? AS datetime(6)), utc_timestamp(6)), o.proximo_intento_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6)),
 	o.bloqueado_hasta = NULL, o.reclamo = NULL, o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- cancel, lock
-SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('pendiente')
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('pendiente')
 FOR UPDATE;
 
 -- cancel
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.estado = 'descartado', o.ultimo_error_categoria = 'rechazado', o.ultimo_error_codigo = 'cancelado',
 	o.bloqueado_hasta = NULL, o.reclamo = NULL, o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 

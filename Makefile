@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 TOOL := go tool -modfile=internal/tools/go.mod
 # Modules of their own, so that what they need stays out of the library's go.mod. They are tested and linted with it.
-MODULES := examples/handles
+MODULES := examples/handles internal/mysql8
 
 # One stream of results for all modules, which fails when any of its go commands does.
 gotest = failed=; for module in . $(MODULES); do go -C $$module test -json $(1) ./... || failed=1; done; [ -z "$$failed" ]

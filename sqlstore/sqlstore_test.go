@@ -251,6 +251,8 @@ func TestCheck(t *testing.T) {
 				"MODIFY clave_idempotencia varchar(200) COLLATE utf8mb4_general_ci NOT NULL":     "column clave_idempotencia has the collation utf8mb4_general_ci",
 				"MODIFY plantilla varchar(200) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL": "column plantilla has the collation latin1_bin",
 				"MODIFY destino varchar(320) COLLATE utf8mb4_bin":                                "column destino of table `outbox` must be NOT NULL",
+				"MODIFY id varchar(255) COLLATE utf8mb4_bin NOT NULL":                            "",
+				"MODIFY id varchar(256) COLLATE utf8mb4_bin NOT NULL":                            "column id of table `outbox` is of type varchar(256), not char(36)",
 				"DROP COLUMN dudas": "no column dudas",
 				"ENGINE = MyISAM":   "its engine is MyISAM",
 			} {

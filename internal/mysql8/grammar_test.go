@@ -117,12 +117,13 @@ func inspected(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mock.ExpectQuery("columns").WillReturnRows(sqlmock.NewRows([]string{"name", "type", "not null", "generated"}).AddRow("id", "char(36)", true, false))
+	mock.ExpectQuery("settings").WillReturnRows(sqlmock.NewRows([]string{"name", "value"}))
+	mock.ExpectQuery("columns").WillReturnRows(sqlmock.NewRows([]string{"name", "type", "not null", "generated", "as"}).AddRow("id", "char(36)", true, false, ""))
 	for _, name := range []string{"indexes", "unfit"} {
 		mock.ExpectQuery(name).WillReturnRows(sqlmock.NewRows([]string{name}))
 	}
 	mock.ExpectQuery("checks").WillReturnRows(sqlmock.NewRows([]string{"table", "ddl"}).AddRow("outbox", "CHECK (estado)"))
-	mock.ExpectQuery("settings").WillReturnRows(sqlmock.NewRows([]string{"name", "value"}))
+	mock.ExpectQuery("unknown").WillReturnRows(sqlmock.NewRows([]string{"estado", "n"}))
 	var incomplete *sqlstore.SchemaError
 	if _, err := box.Check(t.Context()); !errors.As(err, &incomplete) {
 		t.Fatal(err)

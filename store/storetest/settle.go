@@ -510,7 +510,7 @@ func settleNothing(k *kit) {
 
 func settleCancelled(k *kit) {
 	m := k.take()
-	if _, err := k.Store.Settle(cancelled(k.T), []store.Settlement{with(m, send)}); err == nil {
+	if _, err := k.Store.Settle(cancelled(k), []store.Settlement{with(m, send)}); err == nil {
 		k.Error("settling under an ended context gave no error")
 	}
 	k.stored(m)

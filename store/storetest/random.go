@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"slices"
-	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -20,13 +19,15 @@ import (
 // average, unless -rapid.steps says otherwise.
 const defaultSequences = 12
 
-// randomSequences runs random acts against stores of newFixture and against the model.
-func randomSequences(t *testing.T, newFixture func(*testing.T) Fixture) {
-	fixture := newFixture(t)
-	k := newKit(t, fixture)
-	k.need(k.SetClock != nil, "Fixture.SetClock")
-	_, enqueues := k.Store.(store.Enqueuer)
-	k.need(enqueues || k.Put != nil, "store.Enqueuer and Fixture.Put")
+var modelCases = []testCase{
+	{"random sequences", randomSequences},
+}
+
+// randomSequences does random acts to the store and to the model.
+func randomSequences(first *kit) {
+	first.need(first.SetClock != nil, "Fixture.SetClock")
+	_, enqueues := first.Store.(store.Enqueuer)
+	first.need(enqueues || first.Put != nil, "store.Enqueuer and Fixture.Put")
 
 	// rapid has no way to say less than its own number of checks but a flag of the whole process, which is not ours to set.
 	asked := flag.Lookup("rapid.checks").DefValue != "100" // by RAPID_CHECKS
@@ -35,8 +36,8 @@ func randomSequences(t *testing.T, newFixture func(*testing.T) Fixture) {
 	if asked {
 		left = -1
 	}
-	sequences, acts := 0, map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) {
+	fixture, sequences, acts := first.Fixture, 0, map[string]int{}
+	rapid.Check(first.reporter, func(rt *rapid.T) {
 		if left == 0 && !failed {
 			return
 		}
@@ -44,7 +45,7 @@ func randomSequences(t *testing.T, newFixture func(*testing.T) Fixture) {
 		defer func() { failed = failed || !passed }()
 		// A sequence that passes leaves an empty table to the next one. What others leave must not spoil their repetition.
 		if failed {
-			fixture = newFixture(t)
+			fixture = first.another()
 		}
 		k := newKit(rt, fixture)
 		r := &sequence{kit: k, want: model{now: k.now, rows: map[string]*modelRow{}}, tokens: map[store.Token]bool{}, acts: acts}
@@ -54,7 +55,7 @@ func randomSequences(t *testing.T, newFixture func(*testing.T) Fixture) {
 		left--
 		passed = !rt.Failed()
 	})
-	t.Logf("%d sequences, acts %v", sequences, acts)
+	first.Logf("%d sequences, acts %v", sequences, acts)
 }
 
 // sequence is one random sequence of acts: what the store has handed out, and what the model says that it should have.
@@ -79,14 +80,14 @@ type act struct {
 // actions are the acts that the store is able to do. Those that come first, or twice, are done more often.
 func (r *sequence) actions() map[string]func(*rapid.T) {
 	claim, settle := act{"claim", r.claimAct}, act{"settle", r.settleAct}
-	any := []act{claim} // needs nothing
+	always := []act{claim}
 	withRows := []act{{"clock", r.clockAct}, {"purge", r.purgeAct}}
 	withClaims := []act{settle, settle}
 	if _, ok := r.Store.(store.Enqueuer); ok {
-		any = append(any, act{"enqueue", r.enqueueAct})
+		always = append(always, act{"enqueue", r.enqueueAct})
 	}
 	if r.Put != nil {
-		any = append(any, act{"foreign row", r.foreignRow})
+		always = append(always, act{"foreign row", r.foreignRow})
 		withRows = append(withRows, act{"foreign lease", r.foreignLease})
 	}
 	if operator, ok := r.Store.(store.Operator); ok {
@@ -100,11 +101,11 @@ func (r *sequence) actions() map[string]func(*rapid.T) {
 	if renewer, ok := r.Store.(store.Renewer); ok {
 		withClaims = append(withClaims, act{"renew", func(rt *rapid.T) { r.renewAct(rt, renewer) }})
 	}
-	withRows = slices.Concat(any, []act{claim}, withRows)
+	withRows = slices.Concat(always, []act{claim}, withRows)
 	withClaims = slices.Concat(withClaims, withRows)
 	return map[string]func(*rapid.T){
 		"act": func(rt *rapid.T) {
-			possible := any
+			possible := always
 			switch {
 			case len(r.handed) > 0:
 				possible = withClaims

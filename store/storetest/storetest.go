@@ -72,16 +72,18 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 		{"Lookup", lookupCases},
 		{"Concurrency", concurrencyCases},
 		{"Agreement", agreementCases},
+		{"Model", modelCases},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
-				t.Run(c.name, func(t *testing.T) { c.run(newKit(t, newFixture(t))) })
+				t.Run(c.name, func(t *testing.T) {
+					k := newKit(t, newFixture(t))
+					k.another = func() Fixture { return newFixture(t) }
+					c.run(k)
+				})
 			}
 		})
 	}
-	t.Run("Model", func(t *testing.T) {
-		t.Run("random sequences", func(t *testing.T) { randomSequences(t, newFixture) })
-	})
 }
 
 type testCase struct {
@@ -112,8 +114,9 @@ type reporter interface {
 type kit struct {
 	reporter
 	Fixture
-	now  time.Time
-	made int
+	another func() Fixture // a fresh one
+	now     time.Time
+	made    int
 }
 
 func newKit(t reporter, f Fixture) *kit {

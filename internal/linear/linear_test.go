@@ -74,10 +74,10 @@ func TestHistories(t *testing.T) {
 		short, full int
 		open        func(*testing.T, *clock, []string) storetest.Complete
 	}{
-		{"memstore", 30, 3000, inMemory},
-		{"sqlite", 4, 200, inDatabase(sqlstore.SQLite, "sqlite", sqliteFile)},
-		{"postgres", 4, 200, inDatabase(sqlstore.Postgres, "postgres", dbtest.Postgres)},
-		{"mariadb", 4, 200, inDatabase(sqlstore.MySQL, "mysql", dbtest.MariaDB)},
+		{"memstore", 30, 1000, inMemory},
+		{"sqlite", 4, 100, inDatabase(sqlstore.SQLite, "sqlite", sqliteFile)},
+		{"postgres", 4, 100, inDatabase(sqlstore.Postgres, "postgres", dbtest.Postgres)},
+		{"mariadb", 4, 100, inDatabase(sqlstore.MySQL, "mysql", dbtest.MariaDB)},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

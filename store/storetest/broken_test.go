@@ -10,11 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/store/memstore"
 	"github.com/recado-dev/recado/store/storetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // defect is a store with one fault. The kit has to find it.
 type defect struct {

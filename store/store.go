@@ -38,7 +38,9 @@ type Store interface {
 	//
 	// Settle MUST be idempotent: the token stays in a settled row, and a repeat answers Applied while the row is just as
 	// that settlement left it. Once it has been claimed again, requeued, cancelled or purged, the answer is Lost. Of two
-	// different settlements of one claim only one is ever Applied.
+	// different settlements of one claim only one is ever Applied. One repeat cannot be recognised, and is Lost: that of
+	// liberar, after the clock was set back to before the row's NextAttemptAt while it was claimed. The row then looks as
+	// aplazar leaves one.
 	//
 	// If it returns an error no verdict counts, and the caller repeats the whole group. An illegal transition is a
 	// [state.TransitionError], before anything is written.

@@ -120,7 +120,7 @@ SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET ut
 	codigo varchar(64) CHARACTER SET utf8mb4 PATH '$[9]', externo varchar(255) CHARACTER SET utf8mb4 PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
 WHERE o.reclamo = d.token AND o.estado = d.estado_ AND o.intentos = d.cuenta AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + INTERVAL d.espera MICROSECOND)
-	AND (NOT d.conserva OR coalesce(o.turno <= o.actualizado_en, false)) -- given back, not put off
+	AND (NOT d.conserva OR coalesce(o.proximo_intento_en <= o.actualizado_en, true)) -- given back, not put off
 	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
 	AND (d.estado_ <> 'enviado' OR coalesce(o.id_externo, '') = d.externo);
 

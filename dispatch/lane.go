@@ -303,6 +303,8 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 	fromHead := params.From == store.Mark{}
 	p.dry = found < params.Limit
 	switch {
+	case found == 0 && fromHead && p.mode == drain && p.open == 0:
+		p.lastClaim = true
 	case p.unstored:
 		p.nextClaim = now.Add(p.w.jitter(pause(p.failures)))
 	case found == 0 && !fromHead: // there may be some below the mark
@@ -315,8 +317,6 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 		}
 		p.nextClaim = now.Add(wait)
 		p.askNextDue()
-	case found == 0 && p.mode == drain && p.open == 0:
-		p.lastClaim = true
 	default:
 		p.nextClaim = now
 	}

@@ -1,7 +1,7 @@
 package simulation
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -30,7 +30,7 @@ const (
 	nothingStuck    = "every row ends when faults do"
 	reportsAddUp    = "reports add up"
 	stopsInTime     = "a worker that is told to stop starts nothing and ends"
-	noHammering     = "a failing database is given pauses"
+	noHammering     = "a database that fails, or has nothing, is given pauses"
 	othersRows      = "rows of other channels are left alone"
 )
 
@@ -50,7 +50,8 @@ type row struct {
 	calls    int // since it was last requeued
 	refunds  int // of those, given back
 	doubts   int
-	accepted int // by the receiver, over all
+	accepted int // calls that the receiver took, over all
+	arrived  int // of those, what was delivered: a receiver that honours the key drops repeats
 	unknown  int // calls of claims that ended unsettled, counted at the end
 }
 
@@ -122,7 +123,7 @@ func (s *schedule) changes() map[*row]store.Message {
 		if r.gone {
 			continue
 		}
-		m, err := s.box.Get(context.Background(), r.id)
+		m, err := s.box.Get(ctx, r.id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			s.violate(nothingLost, "%s is not there any more", r)
@@ -149,6 +150,7 @@ func (s *schedule) unchanged(changed map[*row]store.Message, by any) {
 // claimed enters a claim that the store has executed.
 func (s *schedule) claimed(c *call) {
 	now, changed := s.now(), s.changes()
+	s.ordered(c, changed)
 	lease := c.params.Lease
 	for i := range c.reply.claim.Messages {
 		m := &c.reply.claim.Messages[i]
@@ -183,6 +185,9 @@ func (s *schedule) claimed(c *call) {
 		if !r.last.LeasedUntil.Equal(h.fence.LeasedUntil) {
 			s.violate(oneHolder, "%s is leased until %s, not for %s", r, r.last.LeasedUntil, lease)
 		}
+		if r.holder != nil {
+			s.fault(takenOver)
+		}
 		r.holder, r.writer = h, nil
 		s.holds[c] = append(s.holds[c], h)
 		c.w.holds = append(c.w.holds, h)
@@ -204,6 +209,49 @@ func (s *schedule) claimed(c *call) {
 	s.unchanged(changed, c)
 }
 
+// ordered checks that a claim has taken the first due rows behind its mark, and hands them out in their order.
+func (s *schedule) ordered(c *call, changed map[*row]store.Message) {
+	before := func(r *row) *store.Message {
+		if m, ok := changed[r]; ok {
+			return &m
+		}
+		return &r.last
+	}
+	behind := func(m *store.Message, place store.Mark) bool {
+		return cmp.Or(m.Row().Turn().Compare(place.Turn), cmp.Compare(m.ID, place.ID)) > 0
+	}
+	taken, last := map[*row]bool{}, store.Mark{}
+	for i := range c.reply.claim.Messages {
+		r := s.byID[c.reply.claim.Messages[i].ID]
+		if m := before(r); !behind(m, last) {
+			s.violate(inOrder, "%s hands out %s behind a later one", c, r)
+		} else {
+			last = store.Mark{Turn: m.Row().Turn(), ID: m.ID}
+		}
+		taken[r] = true
+	}
+	for _, closed := range c.reply.claim.Closed {
+		r := s.byID[closed.ID]
+		if m := before(r); behind(m, last) {
+			last = store.Mark{Turn: m.Row().Turn(), ID: m.ID}
+		}
+		taken[r] = true
+	}
+	if len(taken) > c.params.Limit {
+		s.violate(bounds, "%s takes %d rows", c, len(taken))
+	}
+	for _, r := range s.rows {
+		if r.gone || r.channel != c.channel || taken[r] || !r.last.State.Terminal() && r.last.Row().Turn().After(s.now()) {
+			continue
+		}
+		d := state.Decide(r.last.Row(), s.now())
+		due := d == state.DecisionSend || d == state.DecisionReclaim || d == state.DecisionDiscard && !r.last.State.Terminal()
+		if due && behind(&r.last, c.params.From) && (len(taken) < c.params.Limit || !behind(&r.last, last)) {
+			s.violate(inOrder, "%s passes over %s", c, r)
+		}
+	}
+}
+
 // settled enters a group of settlements that the store has executed.
 func (s *schedule) settled(c *call) {
 	changed := s.changes()
@@ -212,6 +260,9 @@ func (s *schedule) settled(c *call) {
 		r := s.byID[st.ID]
 		h := s.tokens[fenced{r, st.Token}]
 		c.note += fmt.Sprintf(" %s:%s", r, v)
+		if v == store.Lost {
+			s.fault(stale)
+		}
 		if h == nil {
 			s.violate(settledOnce, "%s settles %s under a token that it never had", c, r)
 			continue
@@ -231,6 +282,7 @@ func (s *schedule) settled(c *call) {
 			h.settled, r.holder, r.writer = st, nil, h
 			s.wrote(h, &before)
 		case v == store.Applied:
+			s.fault(repeated)
 			if h.settled == nil || h.settled.Transition != st.Transition || r.writer != h {
 				s.violate(settledOnce, "%s says that %s was settled as %s, but it was not", c, r, st.Event)
 			}
@@ -421,6 +473,11 @@ func (s *schedule) told(c *call) {
 			return
 		}
 		lane.failures = 0
+		if second := time.Now().Truncate(time.Second); len(s.holds[c])+len(a.claim.Closed) > 0 || !second.Equal(lane.second) {
+			lane.second, lane.empty = second, 0
+		} else if lane.empty++; lane.empty > 50 { // polls, twice each, and a look whenever a row falls due come to less
+			s.violate(noHammering, "%s: %d claims in a second, and all found nothing", c, lane.empty)
+		}
 		for _, h := range s.holds[c] {
 			h.delivered = true
 			lane.delivered++
@@ -445,18 +502,17 @@ func (s *schedule) audit() {
 	s.unchanged(s.changes(), "nobody")
 	for _, h := range s.tokens {
 		if h.settled == nil && h.attempt != nil {
-			h.unknown++
+			h.row.unknown++
 		}
 	}
 	for _, r := range s.rows {
-		delivered := s.delivered[r.key]
 		switch {
 		case r.accepted > 1+r.requeues+r.doubts+r.unknown:
 			s.violate(deliveries, "%s was accepted %d times, with %d requeues, %d doubts and %d called claims that ended unsettled",
 				r, r.accepted, r.requeues, r.doubts, r.unknown)
-		case s.plan.honours[r.channel] && delivered > 1:
-			s.violate(onceByKey, "%s was delivered %d times", r, delivered)
-		case r.last.State == state.Sent && delivered == 0:
+		case s.plan.honours[r.channel] && r.arrived > 1:
+			s.violate(onceByKey, "%s was delivered %d times", r, r.arrived)
+		case r.last.State == state.Sent && r.arrived == 0:
 			s.violate(deliveries, "%s counts as sent, but was never delivered", r)
 		case !r.gone && r.channel != unserved && !r.last.State.Terminal():
 			s.violate(nothingStuck, "%s is still %s", r, r.last.State)

@@ -40,6 +40,17 @@ var everyFault = []string{
 	abandonedCall, panicked, exited, ambiguous, notCalled, account, malformed, gracefulStop, requeued, cancelled, purged,
 }
 
+// What the faults have to lead to, or they show little.
+const (
+	takenOver = "lease taken over"
+	stale     = "result of a stale claim"
+	repeated  = "settlement repeated"
+)
+
+var everyEffect = []string{takenOver, stale, repeated}
+
+const maxRows = 14 // of a schedule
+
 // The channels: two that are served, and one whose rows nobody may touch.
 const (
 	mail     = "correo"

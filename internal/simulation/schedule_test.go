@@ -17,7 +17,6 @@ import (
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/store/memstore"
-	"github.com/recado-dev/recado/store/storetest"
 )
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble begins
@@ -32,7 +31,7 @@ type schedule struct {
 	tally *proof.Tally
 
 	gate   turnstile
-	box    storetest.Complete
+	box    flawed
 	ahead  time.Duration // how far the store's clock is ahead of the bubble's
 	parked []*call       // at the turnstile, in their order
 	adrift []adrift      // statements that will still be executed, though their callers were told of an error
@@ -42,11 +41,11 @@ type schedule struct {
 	alive   []*worker   // by slot; nil: nobody
 	next    []time.Time // when the slot's next worker starts
 
-	rows      []*row
-	byID      map[string]*row
-	tokens    map[fenced]*hold
-	holds     map[*call][]*hold // by the claim
-	delivered map[string]int    // by the receivers, by key
+	rows   []*row
+	byID   map[string]*row
+	tokens map[fenced]*hold
+	holds  map[*call][]*hold // by the claim
+	keys   map[string]bool   // that the receivers have seen
 
 	trace      []string
 	violations []violation
@@ -68,16 +67,13 @@ func run(t *testing.T, seed uint64, steps int, f flaw, tally *proof.Tally) *sche
 		d := dice{rand.New(rand.NewPCG(seed, 0x7265636164))}
 		s = &schedule{
 			dice: d, seed: seed, plan: draw(d), flaw: f, tally: tally, byID: map[string]*row{}, tokens: map[fenced]*hold{},
-			holds: map[*call][]*hold{}, delivered: map[string]int{},
+			holds: map[*call][]*hold{}, keys: map[string]bool{},
 		}
-		var box storetest.Complete = memstore.New(memstore.Config{
+		s.box = flawed{flaw: f, Store: memstore.New(memstore.Config{
 			Clock: func() time.Time { return time.Now().Add(s.ahead) },
 			Rules: store.Rules{TextTenant: true, Channels: []string{mail, chat, unserved}},
 			NewID: func() string { return rowID(len(s.rows) + 1) },
-		})
-		if s.box = box; f.store != nil {
-			s.box = f.store(box)
-		}
+		})}
 		s.alive, s.next = make([]*worker, len(s.plan.slots)), make([]time.Time, len(s.plan.slots))
 		s.play(min(steps, s.plan.steps))
 	})
@@ -95,6 +91,9 @@ func (s *schedule) play(steps int) {
 		s.start(place)
 	}
 	for range steps {
+		if s.hopeless() {
+			break
+		}
 		s.step()
 	}
 	s.settleDown()
@@ -134,7 +133,7 @@ func (s *schedule) step() {
 	case len(ready) > 0 && x < 0.75:
 		s.decide(pick(s.dice, ready...))
 	case x < 0.93:
-		s.pass(s.while())
+		s.pass(s.idle())
 		return
 	default:
 		s.incident()
@@ -142,8 +141,8 @@ func (s *schedule) step() {
 	s.pass(s.within(1, 500*time.Microsecond))
 }
 
-// while is how long nothing is decided.
-func (s *schedule) while() time.Duration {
+// idle is how long nothing is decided.
+func (s *schedule) idle() time.Duration {
 	switch x := s.Float64(); {
 	case x < 0.5:
 		return s.within(time.Millisecond, 50*time.Millisecond)
@@ -296,12 +295,12 @@ func (s *schedule) decideStatement(c *call) {
 	often := s.plan.often
 	switch {
 	case s.may(errorBefore, often):
-		c.reply, c.note = answer{err: errBroken(c)}, " not executed"
+		c.reply, c.note = answer{err: errBroken(c)}, ": not executed"
 		s.fault(errorBefore)
 	case writes && s.may(crash, often/6):
 		if s.chance(0.5) {
 			s.execute(c)
-			s.tell("%s:%s", c, c.note)
+			s.tell("%s executed%s", c, c.note)
 		}
 		s.crash(c.w)
 		return
@@ -313,18 +312,18 @@ func (s *schedule) decideStatement(c *call) {
 	case writes && s.may(executedLate, often):
 		later := *c
 		s.adrift = append(s.adrift, adrift{&later, time.Now().Add(s.within(time.Millisecond, 8*time.Second))})
-		c.reply, c.note = answer{err: errBroken(c)}, " not yet executed"
+		c.reply, c.note = answer{err: errBroken(c)}, ": not yet executed"
 	case c.kind == settle && s.may(rowLocked, often):
-		c.reply, c.note = answer{err: &store.Error{Op: "settle", Code: "55P03", Locked: true, Err: errAway}}, " locked"
+		c.reply, c.note = answer{err: &store.Error{Op: "settle", Code: "55P03", Locked: true, Err: errAway}}, ": locked"
 		s.fault(rowLocked)
 	case c.kind == settle && s.may(refused, often/3):
-		c.reply, c.note = answer{err: &store.Error{Op: "settle", Code: "23514", Refused: true, Err: errAway}}, " refused"
+		c.reply, c.note = answer{err: &store.Error{Op: "settle", Code: "23514", Refused: true, Err: errAway}}, ": refused"
 		s.fault(refused)
 	default:
 		s.execute(c)
 		if s.may(replyLate, often) {
 			c.done, c.hold = true, time.Now().Add(s.within(time.Millisecond, 9*time.Second))
-			s.tell("%s:%s, reply late", c, c.note)
+			s.tell("%s executed%s, reply late", c, c.note)
 			s.fault(replyLate)
 			return
 		}
@@ -334,8 +333,7 @@ func (s *schedule) decideStatement(c *call) {
 
 // execute does what a call asks for, now.
 func (s *schedule) execute(c *call) {
-	ctx := context.Background()
-	c.done, c.note = true, ""
+	c.done, c.note = true, ":"
 	switch c.kind {
 	case send:
 		s.provide(c)
@@ -351,8 +349,10 @@ func (s *schedule) execute(c *call) {
 		}
 	case nextDue:
 		c.reply.wait, c.reply.found, c.reply.err = s.box.NextDue(ctx, []string{c.channel})
+		c.note += fmt.Sprintf(" in %s, %t", c.reply.wait, c.reply.found)
 	case channels:
 		c.reply.channels, c.reply.err = s.box.Channels(ctx)
+		c.note += fmt.Sprint(" ", c.reply.channels)
 	}
 	if c.reply.err != nil {
 		panic(c.reply.err) // nothing fails behind the turnstile
@@ -361,7 +361,6 @@ func (s *schedule) execute(c *call) {
 
 // provide is the provider: it takes the message or not, and has something to say.
 func (s *schedule) provide(c *call) {
-	lane := c.w.lanes[c.channel]
 	o, taken := state.Outcome{OK: true, ExternalID: "ext-" + rowName(c.message.ID)}, true
 	kind := ""
 	failing := func(f string) { kind, taken, o = f, false, state.Outcome{} }
@@ -402,26 +401,19 @@ func (s *schedule) provide(c *call) {
 		s.fault(kind)
 	}
 	c.reply.outcome = o
-	c.note = fmt.Sprintf(" taken %t, %s%s", taken, state.Classify(o), o.Category)
+	c.note = fmt.Sprintf(": taken %t, %s %s", taken, state.Classify(o), o.Category)
 	if c.attempt.panicked {
-		c.note = fmt.Sprintf(" taken %t, panics or ends", taken)
+		c.note = fmt.Sprintf(": taken %t, panics or ends", taken)
 	}
 	if taken {
 		c.attempt.accepted = true
 		c.attempt.row.accepted++
-		if s.delivered[c.message.IdempotencyKey] == 0 || !s.plan.honours[c.channel] {
-			s.delivered[c.message.IdempotencyKey]++
+		if key := c.message.IdempotencyKey; !s.keys[key] || !s.plan.honours[c.channel] {
+			s.keys[key] = true
+			c.attempt.row.arrived++
 		}
 	}
-	s.tell("%s at the provider:%s", c, c.note)
-	if s.flaw.sendsAgain {
-		again := *c
-		if s.flaw.sendsAgain = false; taken {
-			s.provide(&again)
-		}
-		s.flaw.sendsAgain = true
-	}
-	_ = lane
+	s.tell("%s at the provider%s", c, c.note)
 }
 
 // answer lets a call return.
@@ -440,7 +432,7 @@ func (s *schedule) answer(c *call) {
 	}
 	s.parked = slices.DeleteFunc(s.parked, func(one *call) bool { return one == c })
 	s.told(c)
-	s.tell("%s returns:%s", c, c.note)
+	s.tell("%s returns%s", c, c.note)
 	close(c.free)
 }
 
@@ -468,10 +460,10 @@ func (s *schedule) incident() {
 	case x == 3 && w != nil && w.paused.IsZero() && s.allowed(gracefulStop):
 		s.stop(w)
 	case x == 4 && s.allowed(clockForward):
-		s.step_(clockForward, 1)
+		s.moveClock(clockForward, 1)
 	case x == 5 && s.allowed(clockBack):
-		s.step_(clockBack, -1)
-	case x == 6 && len(s.rows) < 14:
+		s.moveClock(clockBack, -1)
+	case x == 6 && len(s.rows) < maxRows:
 		s.enqueue()
 	case x == 7 && len(left) > 0 && s.allowed(requeued):
 		s.operate(requeued, pick(s.dice, left...), s.box.Requeue)
@@ -480,12 +472,12 @@ func (s *schedule) incident() {
 	case x == 9 && s.allowed(purged):
 		s.purge()
 	default:
-		s.pass(s.while())
+		s.pass(s.idle())
 	}
 }
 
-// step_ moves the store's clock.
-func (s *schedule) step_(kind string, sign time.Duration) {
+// moveClock moves the store's clock.
+func (s *schedule) moveClock(kind string, sign time.Duration) {
 	d := sign * pick(s.dice, s.within(1, time.Millisecond), s.within(1, 3*time.Second), s.within(time.Second, 20*time.Second))
 	s.ahead += d
 	s.tell("the store's clock moves by %s", d)
@@ -530,7 +522,7 @@ func (s *schedule) stop(w *worker) {
 	w.cancel()
 	for _, c := range slices.Clone(s.parked) {
 		if c.w == w && (c.kind == channels || c.kind == nextDue) {
-			c.reply, c.note = answer{err: context.Canceled}, " canceled"
+			c.reply, c.note = answer{err: context.Canceled}, ": canceled"
 			s.answer(c)
 		}
 	}
@@ -540,7 +532,7 @@ func dataOf(n int) string { return fmt.Sprintf(`{"n":%d}`, n) }
 
 // enqueue commits a message, or sometimes rolls one back.
 func (s *schedule) enqueue() {
-	ctx, n := context.Background(), len(s.rows)+1
+	n := len(s.rows) + 1
 	m := store.NewMessage{
 		TenantID: pick(s.dice, "club", "gym"), Channel: pick(s.dice, s.plan.channels...), Destination: "ana@example.org",
 		Template: "alta", Data: json.RawMessage(dataOf(n)), IdempotencyKey: fmt.Sprint("k", n), MaxAttempts: s.number(1, 4),
@@ -575,7 +567,7 @@ func (s *schedule) enqueue() {
 
 // operate has an operator do something to a row.
 func (s *schedule) operate(kind string, r *row, act func(context.Context, []string) ([]store.Verdict, error)) {
-	verdicts, err := act(context.Background(), []string{r.id})
+	verdicts, err := act(ctx, []string{r.id})
 	if err != nil {
 		panic(err)
 	}
@@ -595,7 +587,7 @@ func (s *schedule) operate(kind string, r *row, act func(context.Context, []stri
 
 func (s *schedule) purge() {
 	before := s.now().Add(-s.within(0, 10*time.Second))
-	gone, err := s.box.Purge(context.Background(), store.PurgeParams{Before: before})
+	gone, err := s.box.Purge(ctx, store.PurgeParams{Before: before})
 	if err != nil {
 		panic(err)
 	}
@@ -627,13 +619,14 @@ func (s *schedule) afterwards() {
 			w.paused = time.Time{}
 		}
 	}
+	const longest = 15 * time.Minute // waits, leases and the steps of the clock come to less
 	began := s.now()
 	// Polls, pauses after failures, workers that are still stopping; and passes, of which each takes only a batch.
 	patience := 30 * time.Second
 	if first := s.plan.slots[0]; first.mode == passing {
 		patience += time.Duration(len(s.rows)) * (first.period + 2*time.Second)
 	}
-	for !s.finished() {
+	for !s.finished() && !s.hopeless() {
 		s.settleDown()
 		for place, w := range s.alive {
 			if w == nil {
@@ -648,8 +641,9 @@ func (s *schedule) afterwards() {
 					since = t
 				}
 			}
-			if !r.gone && r.channel != unserved && !r.last.State.Terminal() && s.now().Sub(since) > patience {
-				s.violate(nothingStuck, "%s is %s and has been due for %s", r, r.last.State, s.now().Sub(since))
+			late := s.now().Sub(since) > patience || s.now().Sub(began) > longest
+			if !r.gone && r.channel != unserved && !r.last.State.Terminal() && late {
+				s.violate(nothingStuck, "%s is %s, was due %s ago, and faults stopped %s ago", r, r.last.State, s.now().Sub(since), s.now().Sub(began))
 				s.end()
 				return
 			}
@@ -679,6 +673,9 @@ func (s *schedule) finished() bool {
 		return !r.gone && r.channel != unserved && !r.last.State.Terminal()
 	})
 }
+
+// hopeless reports whether so much has gone wrong that the rest of the schedule would show nothing more.
+func (s *schedule) hopeless() bool { return len(s.violations) > 20 }
 
 // end stops all workers.
 func (s *schedule) end() {

@@ -164,7 +164,7 @@ func (l line) Send(ctx context.Context, m transports.Message) state.Outcome {
 
 // String names the call for the trace.
 func (c *call) String() string {
-	text := fmt.Sprintf("%s %s %s", c.w, c.channel, kinds[c.kind])
+	text := fmt.Sprintf("%s %s %s", c.w, cmp.Or(c.channel, "looks up its"), kinds[c.kind])
 	switch c.kind {
 	case send:
 		text += fmt.Sprintf(" %s attempt %d", rowName(c.message.ID), c.message.Attempt)

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -44,18 +45,26 @@ type tracked struct {
 	attempts  []*attempt
 	waitUntil time.Time // after a failed claim: no other before then
 	failures  int       // of claims, in a row
+	second    time.Time // in which claims
+	empty     int       // so many, in a row, found nothing
 }
 
 func (w *worker) String() string { return fmt.Sprintf("w%d.%d", w.place+1, w.n) }
 
-// randomness is a source that depends on nothing but the seed and the time, so that it does not matter which goroutine of
-// a worker draws first.
+// randomness is a source that depends on nothing but the seed, the time, and how often it was asked at that instant: it does
+// not matter how many were drawn before, and by which of a worker's lanes.
 func randomness(seed uint64) func() float64 {
+	var mu sync.Mutex
+	var last time.Time
+	var n uint64
 	return func() float64 {
-		x := seed + uint64(time.Now().UnixNano())*0x9e3779b97f4a7c15
-		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-		x = (x ^ x>>27) * 0x94d049bb133111eb
-		return float64((x^x>>31)>>11) / (1 << 53)
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); !now.Equal(last) {
+			last, n = now, 0
+		}
+		n++
+		return rand.New(rand.NewPCG(seed+n, uint64(last.UnixNano()))).Float64()
 	}
 }
 
@@ -65,7 +74,7 @@ func (s *schedule) start(place int) {
 		slot: s.plan.slots[place], place: place, n: len(s.workers) + 1, over: make(chan struct{}),
 		failed: map[string]int{}, lanes: map[string]*tracked{},
 	}
-	source := randomness(s.seed + uint64(w.n))
+	source := randomness(s.seed + uint64(w.n)<<32)
 	p := port{&s.gate, w}
 	serve := dispatch.Transports{}
 	for channel, lane := range w.slot.lanes {
@@ -74,7 +83,7 @@ func (s *schedule) start(place int) {
 		lane.Transport, lane.Policy = line{p}, &policy
 		w.lanes[channel] = &tracked{Lane: lane}
 		if s.flaw.lane != nil {
-			lane = s.flaw.lane(lane)
+			s.flaw.lane(&lane)
 		}
 		serve[channel] = lane
 	}
@@ -94,12 +103,12 @@ func (s *schedule) start(place int) {
 		}
 		w.slot.grace += 5 * time.Second
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	life, cancel := context.WithCancel(ctx)
 	w.cancel = cancel
 	s.workers = append(s.workers, w)
 	s.alive[place] = w
 	s.tell("%s starts", w)
-	go w.live(ctx, d)
+	go w.live(life, d)
 }
 
 // live is the program around a worker: a service, or a cron.

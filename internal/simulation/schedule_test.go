@@ -62,6 +62,9 @@ type violation struct{ promise, text string }
 
 // run plays the schedule of a seed, with at most that many steps before the faults stop.
 func run(t *testing.T, seed uint64, steps int, f flaw, tally *proof.Tally) *schedule {
+	// Real time, for a worker that goes round in circles while virtual time stands still.
+	hangs := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d: the schedule does not end", seed)) })
+	defer hangs.Stop()
 	var s *schedule
 	synctest.Test(t, func(*testing.T) {
 		d := dice{rand.New(rand.NewPCG(seed, 0x7265636164))}

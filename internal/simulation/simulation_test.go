@@ -1,11 +1,11 @@
-// Package simulation plays many workers over one store in virtual time, with every fault that can come between them, and
-// checks after each step that what the library promises holds.
+// Package simulation plays many workers over one store in virtual time, with faults of many kinds between them, and checks
+// after each step that what the library promises holds.
 //
 // A schedule is drawn from a seed. Each call that a worker makes of the store or of a transport waits at a turnstile until
 // the scheduler lets it go on: executed and answered, executed but its reply lost, not executed, executed long after its
-// caller was told of an error, or never, since the worker crashes. Only one call goes on at a time, and virtual time stands still until
-// nothing moves any more, so that a seed always gives the same schedule. First there are faults, and what happens must be
-// safe. Then the faults stop, and every row has to end.
+// caller was told of an error, or never, since the worker crashes. Only one call goes on at a time, and virtual time
+// stands still until nothing moves any more, so that a seed always gives the same schedule. First there are faults, and
+// what happens must be safe. Then the faults stop, and every row has to end.
 //
 // The limits: a crash takes a worker's calls away, but a paused worker's own timers go on; and of the calls of one lane
 // that would time out at the same instant of virtual time all but one return a little earlier, since the runtime draws

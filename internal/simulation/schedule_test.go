@@ -474,6 +474,9 @@ func (s *schedule) incident() {
 		s.operate(cancelled, pick(s.dice, left...), s.box.Cancel)
 	case x == 9 && s.allowed(purged):
 		s.purge()
+	case x == 10 && w != nil && w.mode == running:
+		s.tell("%s is notified", w)
+		w.notify()
 	default:
 		s.pass(s.idle())
 	}
@@ -533,7 +536,7 @@ func (s *schedule) stop(w *worker) {
 
 func dataOf(n int) string { return fmt.Sprintf(`{"n":%d}`, n) }
 
-// enqueue commits a message, or sometimes rolls one back.
+// enqueue commits a message.
 func (s *schedule) enqueue() {
 	n := len(s.rows) + 1
 	m := store.NewMessage{

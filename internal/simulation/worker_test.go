@@ -18,6 +18,7 @@ type worker struct {
 	n      int // which worker of the schedule, from 1
 	place  int // its slot
 	cancel context.CancelFunc
+	notify func()
 	over   chan struct{} // closed when it has ended
 	dead   bool          // behind the turnstile's mutex: it has crashed
 
@@ -104,7 +105,7 @@ func (s *schedule) start(place int) {
 		w.slot.grace += 5 * time.Second
 	}
 	life, cancel := context.WithCancel(ctx)
-	w.cancel = cancel
+	w.cancel, w.notify = cancel, d.Notify
 	s.workers = append(s.workers, w)
 	s.alive[place] = w
 	s.tell("%s starts", w)

@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 TOOL := go tool -modfile=internal/tools/go.mod
 # Modules of their own, so that what they need stays out of the library's go.mod. They are tested and linted with it.
-MODULES := examples/handles examples/customstore
+MODULES := examples/handles examples/customstore internal/mysql8
 # What a store of the examples goes without, so that storetest leaves out the cases that need it.
 ABSENT := store.ChannelLister,store.Operator,store.Renewer
 

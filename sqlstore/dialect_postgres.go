@@ -397,7 +397,7 @@ func (postgres) adopts() bool { return true }
 
 // lockSchema lets one migration of a table run at a time: CREATE … IF NOT EXISTS is not safe against itself. The lock
 // ends with the transaction.
-func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, n names) error {
+func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, _ queries, n names) error {
 	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, schemaLock(n))
 	return err
 }

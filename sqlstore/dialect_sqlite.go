@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/recado-dev/recado/store"
@@ -251,11 +252,13 @@ func (d sqlite) rows(rows []newRow) string {
 
 // jsonTable is a list, or one of rows, as JSON, for engines that have no array parameters.
 func jsonTable[T string | []any](rows []T) string {
-	text, err := json.Marshal(rows)
-	if err != nil {
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // which would make an e-mail's body much longer
+	if err := enc.Encode(rows); err != nil {
 		panic(err) // texts, numbers and NULL cannot fail
 	}
-	return string(text)
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
@@ -340,8 +343,11 @@ func hits(ctx context.Context, tx *sql.Tx, ids []string, query statement, args .
 // SQLite cannot add a stored generated column to a table.
 func (sqlite) adopts() bool { return false }
 
-// lockSchema has nothing to do: SQLite has one writer at a time.
-func (sqlite) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+// lockSchema creates the table at once: there is one writer at a time, and one that has read first may be told that it is
+// too late.
+func (sqlite) lockSchema(ctx context.Context, tx *sql.Tx, q queries, _ names) error {
+	return q.schema[0].exec(ctx, tx)
+}
 
 func (sqlite) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	var c catalog

@@ -390,3 +390,46 @@ func TestLookupFaults(t *testing.T) {
 		})
 	}
 }
+
+// withoutNull is an argument that is a JSON table without a null: see the MySQL dialect's templates.
+type withoutNull struct{}
+
+func (withoutNull) Match(v driver.Value) bool {
+	table, ok := v.(string)
+	return ok && strings.HasPrefix(table, "[") && !strings.Contains(table, "null")
+}
+
+func TestMySQLTablesHoldNoNull(t *testing.T) {
+	box, mock := mockStore(t)
+	box, err := New(box.db, MySQL, Config{TextTenant: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("insert", func(t *testing.T) {
+		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.insertMany.text).WithArgs(append(anyArgs(3), withoutNull{})...).WillReturnError(errLost)
+		mock.ExpectRollback()
+		tx, err := box.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := box.EnqueueAll(t.Context(), tx, []store.NewMessage{message("a")}); !errors.Is(err, errLost) {
+			t.Error(err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("claim", func(t *testing.T) {
+		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		row := box.Script().Row(store.Message{ID: "a", TenantID: "club", MaxAttempts: 5, Attempts: 1, State: state.Processing, CreatedAt: at, UpdatedAt: at})
+		mock.ExpectBegin()
+		mock.ExpectQuery(box.sql.lockClaim.text).WithArgs(anyArgs(8)...).
+			WillReturnRows(sqlmock.NewRows(make([]string, len(row))).AddRow(row...))
+		mock.ExpectExec(box.sql.claim.text).WithArgs(append([]driver.Value{withoutNull{}}, anyArgs(3)...)...).WillReturnError(errLost)
+		mock.ExpectRollback()
+		if _, err := box.Claim(t.Context(), claimParams()); !errors.Is(err, errLost) {
+			t.Error(err)
+		}
+	})
+}

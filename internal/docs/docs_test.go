@@ -28,6 +28,7 @@ const (
 	spanish     = root + "/README.es.md"
 	differences = root + "/DIFERENCIAS.md"
 	customStore = root + "/examples/customstore/README.md"
+	guarantees  = root + "/GUARANTEES.md"
 )
 
 var readmes = []string{english, spanish}
@@ -219,7 +220,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
 	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
-	for _, file := range append(readmes, differences, customStore, migrate) {
+	for _, file := range append(readmes, differences, customStore, migrate, guarantees) {
 		all := named.FindAllStringSubmatch(read(t, file), -1)
 		if len(all) == 0 {
 			t.Errorf("%s names no test", file)
@@ -231,6 +232,21 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 			if !declared[name] {
 				t.Errorf("%s names a test that does not exist: %s", file, m[0])
+			}
+		}
+	}
+}
+
+// The page leaves out no promise and no kind of accident, and each names a test that shows it.
+func TestGuarantees(t *testing.T) {
+	page := read(t, guarantees)
+	for format, last := range map[string]int{"| I%d |": 36, "| F%02d |": 57} {
+		for n := 1; n <= last; n++ {
+			row := fmt.Sprintf(format, n)
+			_, after, found := strings.Cut(page, "\n"+row)
+			line, _, _ := strings.Cut(after, "\n")
+			if !found || strings.Count(page, "\n"+row) != 1 || !strings.Contains(line, "`") {
+				t.Errorf("there has to be one line %q with a test", row)
 			}
 		}
 	}

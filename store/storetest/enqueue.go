@@ -293,7 +293,7 @@ func toBeRepeated(err error) bool {
 	if e := (interface{ SQLState() string })(nil); code == "" && errors.As(err, &e) { // of the commit
 		code = e.SQLState()
 	}
-	return slices.Contains([]string{"40001", "40P01", "1205", "1213"}, code)
+	return slices.Contains([]string{"40001", "40P01", "1020", "1205", "1213"}, code)
 }
 
 func enqueueTwenty(k *kit) {

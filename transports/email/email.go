@@ -84,13 +84,16 @@ type Transport struct {
 }
 
 // New returns a Transport. A missing field, or a From that is not one mail address, is a [state.InvalidError] that
-// names it; files that [Templates] could not use are a [TemplateError].
+// names it; files that [Templates] could not use are a [TemplateError]. An error of the sender's own Validate is passed on.
 func New(c Config) (*Transport, error) {
 	if _, err := netmail.ParseAddress(c.From); err != nil || strings.ContainsFunc(c.From, unicode.IsControl) {
 		return nil, &state.InvalidError{Field: "From", Reason: "is not a mail address"}
 	}
 	if f, ok := c.Sender.(SenderFunc); c.Sender == nil || ok && f == nil {
 		return nil, &state.InvalidError{Field: "Sender", Reason: "is not set"}
+	}
+	if err := adapter.Validate(c.Sender); err != nil {
+		return nil, err
 	}
 	switch r := c.Render.(type) {
 	case nil:

@@ -27,6 +27,7 @@ import (
 
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/transports/email"
+	"github.com/recado-dev/recado/transports/internal/adapter"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -293,12 +294,12 @@ func TestNobodyThere(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
 	s := newSender(t, Config{Port: port, Security: InsecurePlaintext})
-	check(t, send(t, t.Context(), s, testMail), uncalled(codeRefused))
+	check(t, send(t, t.Context(), s, testMail), uncalled(adapter.CodeRefused))
 
 	for code, err := range map[string]error{
-		codeDNS:           &net.OpError{Op: "dial", Err: &net.DNSError{Name: canaryTo, IsNotFound: true}},
-		codeConnect:       &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH},
-		state.CodeTimeout: &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT},
+		adapter.CodeDNS:     &net.OpError{Op: "dial", Err: &net.DNSError{Name: canaryTo, IsNotFound: true}},
+		adapter.CodeConnect: &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH},
+		state.CodeTimeout:   &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT},
 	} {
 		s.dial = func(context.Context, string, string) (net.Conn, error) { return nil, err }
 		check(t, send(t, t.Context(), s, testMail), uncalled(code))
@@ -306,7 +307,7 @@ func TestNobodyThere(t *testing.T) {
 	s.dial = func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}
 	}
-	check(t, send(t, t.Context(), s, testMail), uncalled(codeDNS))
+	check(t, send(t, t.Context(), s, testMail), uncalled(adapter.CodeDNS))
 }
 
 func TestSecurity(t *testing.T) {
@@ -323,10 +324,10 @@ func TestSecurity(t *testing.T) {
 		want  state.Outcome
 	}{
 		{"trusted", &relay{tls: good}, roots, state.Outcome{OK: true}},
-		{"untrusted", &relay{tls: good}, x509.NewCertPool(), uncalled(codeTLS)},
-		{"expired", &relay{tls: expired}, expiredRoots, uncalled(codeTLS)},
-		{"another host", &relay{tls: stranger}, strangerRoots, uncalled(codeTLS)},
-		{"too old", &relay{tls: old}, roots, uncalled(codeTLS)},
+		{"untrusted", &relay{tls: good}, x509.NewCertPool(), uncalled(adapter.CodeTLS)},
+		{"expired", &relay{tls: expired}, expiredRoots, uncalled(adapter.CodeTLS)},
+		{"another host", &relay{tls: stranger}, strangerRoots, uncalled(adapter.CodeTLS)},
+		{"too old", &relay{tls: old}, roots, uncalled(adapter.CodeTLS)},
 	}
 	for _, tt := range tests {
 		for security, name := range map[Security]string{StartTLS: "STARTTLS", ImplicitTLS: "implicit"} {
@@ -349,8 +350,8 @@ func TestSecurity(t *testing.T) {
 		{"not offered", script{}, account(state.CategoryCredentials, codeNoTLS)},
 		{"454", script{"STARTTLS": "454 4.7.0 not now"}, uncalled("smtp_454_4.7.0")},
 		{"501", script{"STARTTLS": "501 no"}, account(state.CategoryCredentials, "smtp_501")},
-		{"cut", script{"STARTTLS": drop}, uncalled(codeTLS)},
-		{"no TLS behind it", script{"STARTTLS": "220 go\r\n250-mx.example"}, uncalled(codeTLS)},
+		{"cut", script{"STARTTLS": drop}, uncalled(adapter.CodeTLS)},
+		{"no TLS behind it", script{"STARTTLS": "220 go\r\n250-mx.example"}, uncalled(adapter.CodeTLS)},
 	}
 	for _, tt := range scripts {
 		t.Run("STARTTLS "+tt.name, func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/transports"
 	"github.com/recado-dev/recado/transports/email"
+	"github.com/recado-dev/recado/transports/email/resend"
 	"github.com/recado-dev/recado/transports/email/smtp"
 	"github.com/recado-dev/recado/transports/whatsapp"
 )
@@ -161,12 +162,13 @@ func TestNothingPersonalIsPrinted(t *testing.T) {
 			}
 		}
 	}
-	// What a sender holds cannot be filled in from outside.
+	// What senders hold cannot be filled in from outside.
 	sender, err := smtp.New(smtp.Config{Host: "mx.example", Username: canary, Password: canary})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []any{sender, *sender} {
+	overHTTP := resend.New(canary)
+	for _, v := range []any{sender, *sender, overHTTP, *overHTTP} {
 		for _, text := range printed(t, v) {
 			if shown(text) {
 				t.Errorf("%T shows: %s", v, text)

@@ -8,7 +8,10 @@ ABSENT := store.ChannelLister,store.Operator,store.Renewer
 # One stream of results for all modules, which fails when any of its go commands does.
 gotest = failed=; for module in . $(MODULES); do go -C $$module test -json $(1) ./... || failed=1; done; [ -z "$$failed" ]
 
-.PHONY: help test test-quick lint prepare
+# For how long make fuzz tries each target.
+FUZZTIME := 30s
+
+.PHONY: help test test-quick fuzz lint prepare
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +25,15 @@ test: prepare lint ## everything, on real servers, with the race detector; as ro
 
 test-quick: ## what needs nothing but Go; lists what it skipped and why
 	@set -o pipefail; { $(call gotest); } | go run ./internal/testreport -absent $(ABSENT)
+
+# go test fuzzes one target of one package at a time. What it finds is written below that package's testdata/fuzz, and from
+# then on a case of the ordinary tests, which run all seeds. All that is compiled for it is compiled anew: without cgo, which
+# would take minutes more.
+fuzz: ## every fuzz target for FUZZTIME (30s); make test runs their seeds alone
+	@targets=$$(grep -r --include='*_test.go' '^func Fuzz' . | sed -E 's|^(.*)/[^/]*:func (Fuzz[A-Za-z0-9_]*).*|\1 \2|' | sort) && \
+		[ -n "$$targets" ] && failed= && while read -r package target; do \
+			CGO_ENABLED=0 go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package </dev/null || failed="$$failed $$target"; \
+		done <<< "$$targets" && { [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }; }
 
 lint: ## vet, staticcheck, gofumpt, go.mod
 	@staticcheck=$$($(TOOL) -n staticcheck) && for module in . $(MODULES); do (cd $$module && go vet $(BUILD) ./... && \

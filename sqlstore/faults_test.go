@@ -187,6 +187,33 @@ func TestClaimFaults(t *testing.T) {
 			t.Error("a violated constraint is worth repeating")
 		}
 	})
+	t.Run("refused as a batch, and lost halfway", func(t *testing.T) {
+		for _, looking := range []bool{false, true} {
+			box, mock := mockStore(t)
+			refusal := &pq.Error{Code: "23514", Message: secret}
+			attempt := func() *sqlmock.ExpectedQuery {
+				mock.ExpectBegin()
+				mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+				return mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...)
+			}
+			attempt().WillReturnError(refusal)
+			mock.ExpectRollback()
+			attempt().WillReturnRows(mockRows(true, state.Processing))
+			mock.ExpectCommit()
+			if looking {
+				attempt().WillReturnError(refusal)
+				mock.ExpectRollback()
+				mock.ExpectQuery(box.sql.peek.text).WithArgs(anyArgs(4)...).WillReturnError(errLost)
+			} else {
+				attempt().WillReturnError(errLost)
+				mock.ExpectRollback()
+			}
+			c, err := box.Claim(t.Context(), claimParams())
+			if err != nil || len(c.Messages) != 1 {
+				t.Errorf("the claim is %+v, %v, want the row that it took", c, err)
+			}
+		}
+	})
 	t.Run("context cut", func(t *testing.T) {
 		box, mock := mockStore(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

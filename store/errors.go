@@ -61,6 +61,9 @@ func (e *Error) Error() string {
 	return "outbox: " + e.Op + ": " + code
 }
 
+// GoString keeps %#v from printing the driver's text.
+func (e *Error) GoString() string { return e.Error() }
+
 // hints for the codes that a newcomer meets first.
 var hints = map[string]string{
 	"42P01":        "no such table: run Migrate, or look at Config.Table and Config.Schema",

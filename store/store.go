@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/recado-dev/recado/state"
@@ -122,6 +124,15 @@ type Settlement struct {
 	Attempts int
 	state.Transition
 }
+
+// String shows the row's id and the transition.
+func (s Settlement) String() string { return fmt.Sprintf("settlement of %s: %s", s.ID, s.Transition) }
+
+// GoString keeps %#v from printing the external id.
+func (s Settlement) GoString() string { return s.String() }
+
+// LogValue keeps log/slog from printing the external id.
+func (s Settlement) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Verdict is the answer to one fenced write.
 type Verdict uint8

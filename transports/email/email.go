@@ -11,6 +11,7 @@ package email
 
 import (
 	"context"
+	"log/slog"
 	netmail "net/mail"
 	"strings"
 	"unicode"
@@ -39,12 +40,22 @@ type Config struct {
 	Render Renderer
 }
 
-// Content is a rendered message. The subject is one line; at least one of the bodies is not blank.
+// Content is a rendered message. The subject is one line; at least one of the bodies is not blank. Like [Mail] it prints and
+// logs as a fixed word.
 type Content struct {
 	Subject string
 	HTML    string
 	Text    string
 }
+
+// String returns a fixed word.
+func (Content) String() string { return redacted }
+
+// GoString keeps %#v from printing personal data.
+func (Content) GoString() string { return redacted }
+
+// LogValue keeps log/slog from printing personal data.
+func (Content) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // Renderer turns a message into content. It is called at every attempt, by many goroutines at once, and must give the
 // same content for the same message each time: no clock, no chance, no data that may have changed. Providers refuse a

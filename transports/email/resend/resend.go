@@ -81,13 +81,13 @@ func (s *Sender) Validate() error { return s.err }
 const redacted = "resend (key withheld)"
 
 // String returns a fixed word.
-func (s *Sender) String() string { return redacted }
+func (Sender) String() string { return redacted }
 
 // GoString keeps %#v from printing the key.
-func (s *Sender) GoString() string { return redacted }
+func (Sender) GoString() string { return redacted }
 
 // LogValue keeps log/slog from printing the key.
-func (s *Sender) LogValue() slog.Value { return slog.StringValue(redacted) }
+func (Sender) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // Send makes one attempt, which ends with ctx at the latest. OK means that Resend took the mail; ExternalID is its id,
 // or "" where the answer has none. A refusal is looked up by status and name, then by status, see [DefaultOutcomes]; an

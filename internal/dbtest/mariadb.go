@@ -22,10 +22,7 @@ yourself, such as
 	docker run --rm -p 127.0.0.1:3306:3306 -e MARIADB_ROOT_PASSWORD=recado mariadb:11
 and set ` + mariadbEnv + `='root:recado@tcp(127.0.0.1:3306)/'`
 
-var (
-	mariadbServer     = sync.OnceValues(findMariaDB)
-	mariadbSupervisor *supervisor // of that server: a pipe that nothing refers to is closed
-)
+var mariadbServer = sync.OnceValues(findMariaDB)
 
 // MariaDB returns the DSN, in the form of go-sql-driver/mysql, of an empty database that nobody else uses. It is dropped
 // when the test ends, even if connections to it are still open.
@@ -65,7 +62,7 @@ func findMariaDB() (*mysql.Config, error) {
 		return nil, err
 	}
 	cfg, started, err := startMariaDB(bin)
-	mariadbSupervisor = started
+	keep(started)
 	return cfg, err
 }
 

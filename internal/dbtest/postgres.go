@@ -21,10 +21,7 @@ Install one (Debian: apt-get install postgresql; macOS: brew install postgresql)
 	docker run --rm -p 127.0.0.1:5432:5432 -e POSTGRES_PASSWORD=recado postgres:17
 and set ` + postgresEnv + `=postgres://postgres:recado@127.0.0.1:5432/postgres?sslmode=disable`
 
-var (
-	postgresServer     = sync.OnceValues(findPostgres)
-	postgresSupervisor *supervisor // of that server: a pipe that nothing refers to is closed
-)
+var postgresServer = sync.OnceValues(findPostgres)
 
 // Postgres returns the DSN, in URL form, of an empty database that nobody else uses. It is dropped when the test ends,
 // even if connections to it are still open. lib/pq and pgx both take the DSN.
@@ -58,7 +55,7 @@ func findPostgres() (*url.URL, error) {
 		return nil, err
 	}
 	u, started, err := startPostgres(bin)
-	postgresSupervisor = started
+	keep(started)
 	return u, err
 }
 

@@ -65,7 +65,7 @@ func backends(u *url.URL) (pids []string, err error) {
 		return nil, err
 	}
 	var all string
-	err = db.QueryRowContext(ctx, "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE pid <> pg_backend_pid()").Scan(&all)
+	err = db.QueryRowContext(ctx, "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity").Scan(&all)
 	return strings.Fields(all), errors.Join(err, db.Close())
 }
 

@@ -132,7 +132,7 @@ func startTraffic(t *testing.T, seed uint64, driver string, forClients, forWorke
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := newWorker(box, tr.book.receive(seed), nil)
+		w, err := newWorker(box, tr.book.receive(seed), tr.book.lose)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,13 +51,25 @@ func newBox(db *sql.DB, driver string, ahead int) (*sqlstore.Store, error) {
 	return sqlstore.New(db, dialectOf(driver), cfg)
 }
 
+// losses is an observer that is told which messages' results were lost.
+type losses struct {
+	dispatch.NopObserver
+	lost func(id string)
+}
+
+func (l losses) Settled(s dispatch.Settled) {
+	if s.Verdict == store.Lost && !s.Failed {
+		l.lost(s.ID)
+	}
+}
+
 // newWorker is a worker as all these tests have them: it retries soon.
-func newWorker(box *sqlstore.Store, send transports.Func, onReport func(dispatch.Report)) (*dispatch.Worker, error) {
+func newWorker(box *sqlstore.Store, send transports.Func, lost func(id string)) (*dispatch.Worker, error) {
 	policy := state.DefaultPolicy()
 	policy.Backoff = state.Backoff{Base: 50 * time.Millisecond, Factor: 2, Max: time.Second, Jitter: 0.2}
 	return dispatch.New(box, dispatch.Config{
 		Transports: dispatch.Transports{channel: send}, BatchSize: 20, Concurrency: 8,
-		Lease: lease, Timeout: timeout, PollInterval: 50 * time.Millisecond, Policy: &policy, OnReport: onReport,
+		Lease: lease, Timeout: timeout, PollInterval: 50 * time.Millisecond, Policy: &policy, Observer: losses{lost: lost},
 	})
 }
 

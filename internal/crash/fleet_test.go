@@ -13,15 +13,14 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/recado-dev/recado/dispatch"
 )
 
-// runWorker is the process of a worker. It says when a result of its was lost.
+// runWorker is the process of a worker. It says which messages' results were lost.
 func runWorker(ctx context.Context, c child) error {
 	db, err := sql.Open(c.Driver, c.DSN)
 	if err != nil {
@@ -32,18 +31,12 @@ func runWorker(ctx context.Context, c child) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(box, deliver(c.Receiver, c.Name), func(r dispatch.Report) {
-		for range r.Lost {
-			_, _ = os.Stdout.WriteString(lostLine)
-		}
-	})
+	w, err := newWorker(box, deliver(c.Receiver, c.Name), func(id string) { fmt.Println(id) })
 	if err != nil {
 		return err
 	}
 	return errors.Join(w.Run(ctx), db.Close())
 }
-
-const lostLine = "lost\n"
 
 // process is a child of the test. Whatever becomes of the test, it ends: its standard input does.
 type process struct {
@@ -205,8 +198,8 @@ func (f *fleet) freeze(p *process, d time.Duration) error {
 	return nil
 }
 
-// end stops all workers, and returns how many of their results were lost.
-func (f *fleet) end() (lost int) {
+// end stops all workers, and returns the messages whose results were lost.
+func (f *fleet) end() (lost []string) {
 	f.t.Helper()
 	f.frozen.Wait()
 	for len(f.awake)+len(f.woken) > 0 {
@@ -214,5 +207,5 @@ func (f *fleet) end() (lost int) {
 			f.t.Errorf("a worker: %v", err)
 		}
 	}
-	return bytes.Count([]byte(f.out.String()), []byte(lostLine))
+	return strings.Fields(f.out.String())
 }

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recado-dev/recado/dispatch"
 	"github.com/recado-dev/recado/internal/proof"
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/transports"
@@ -45,11 +44,7 @@ func runOwner(ctx context.Context, c child) error {
 		a := answerTo(c.Seed, m.IdempotencyKey, m.Attempt)
 		fmt.Printf("call %s %d %s %v %s\n", m.ID, m.Attempt, m.IdempotencyKey, a.accepted(), m.Data)
 		return a.outcome(m.ID, m.Attempt)
-	}, func(r dispatch.Report) {
-		if err := r.Err(); err != nil {
-			fmt.Fprintln(os.Stderr, err, r)
-		}
-	})
+	}, func(id string) { fmt.Printf("lost %s\n", id) })
 	if err != nil {
 		return err
 	}
@@ -89,6 +84,8 @@ func listenTo(t *testing.T, said io.Reader, book *ledger, acked *acknowledged, n
 			switch kind, rest, _ := strings.Cut(lines.Text(), " "); kind {
 			case "order":
 				acked.add(order{rest, 1})
+			case "lost":
+				book.lose(rest)
 			case "call":
 				f := strings.SplitN(rest, " ", 5)
 				attempt, err := strconv.Atoi(f[1])
@@ -177,7 +174,7 @@ func killOwners(t *testing.T, tally *proof.Tally, driver string, seed uint64, ra
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorker(box, book.receive(seed), nil)
+	w, err := newWorker(box, book.receive(seed), book.lose)
 	if err != nil {
 		t.Fatal(err)
 	}

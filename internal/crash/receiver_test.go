@@ -42,13 +42,15 @@ type ledger struct {
 	bodies  map[string][sha256.Size]byte
 	changed []string // keys that came back with another body
 
+	lost map[string]int // by message: results of which workers were told that they are lost
+
 	watches map[chan string]int // how many calls each of them still waits for
 }
 
 func newLedger() *ledger {
 	return &ledger{
 		calls: map[string][]call{}, effects: map[string]int{}, bodies: map[string][sha256.Size]byte{},
-		watches: map[chan string]int{},
+		lost: map[string]int{}, watches: map[chan string]int{},
 	}
 }
 
@@ -70,6 +72,13 @@ func (l *ledger) add(id string, c call) {
 			delete(l.watches, w)
 		}
 	}
+}
+
+// lose notes that a worker was told that its result is lost.
+func (l *ledger) lose(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost[id]++
 }
 
 // watch tells who makes the nth call from now.

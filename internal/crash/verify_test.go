@@ -74,7 +74,8 @@ func verifyHistories(t *testing.T, tally *proof.Tally, db *sql.DB) ([]row, map[s
 
 // verify checks, when all has come to rest, what is promised of every message: it has ended; it was called at most once
 // per attempt; it was accepted at most once, and once more for each attempt in doubt and for each claim that was not
-// settled by the one who had it; and by a receiver that honours keys exactly once, if it counts as sent.
+// settled by the one who had it; if it counts as sent, it is by the result of its last claim, and a receiver that honours
+// keys has seen it exactly once; and no result was called lost but those of claims that others followed.
 func verify(t *testing.T, tally *proof.Tally, db *sql.DB, book *ledger) {
 	t.Helper()
 	book.mu.Lock()
@@ -103,12 +104,17 @@ func verify(t *testing.T, tally *proof.Tally, db *sql.DB, book *ledger) {
 	for range takeovers {
 		tally.Fault("takeover")
 	}
+	for _, n := range book.lost {
+		for range n {
+			tally.Fault("lost result")
+		}
+	}
 	t.Logf("%d messages %v; accepted %d times, in doubt %d, taken over %d, given back %d",
 		len(rows), sum, accepted, doubts, takeovers, refunds)
 }
 
 func (r row) judge(l life, book *ledger) (accepted int, err error) {
-	attempts, known := map[int]bool{}, r.external == ""
+	attempts, last := map[int]bool{}, false
 	for _, c := range book.calls[r.id] {
 		switch {
 		case c.key != tenant+":"+r.key:
@@ -121,7 +127,7 @@ func (r row) judge(l life, book *ledger) (accepted int, err error) {
 		attempts[c.attempt] = true
 		if c.accepted {
 			accepted++
-			known = known || r.external == external(r.id, c.attempt)
+			last = last || c.attempt == r.tries
 		}
 	}
 	effects := book.effects[tenant+":"+r.key]
@@ -132,8 +138,12 @@ func (r row) judge(l life, book *ledger) (accepted int, err error) {
 		return accepted, errors.New("its claims do not add up")
 	case accepted > 1+l.doubts+l.takeover:
 		return accepted, fmt.Errorf("it was accepted %d times", accepted)
-	case r.state == state.Sent && (accepted == 0 || r.external == ""), !known:
-		return accepted, errors.New("it counts as sent under an id that nobody gave")
+	case r.state == state.Sent && (!last || r.external != external(r.id, r.tries)):
+		return accepted, fmt.Errorf("it counts as sent, but not by its last claim: as %s", r.external)
+	case r.state != state.Sent && r.external != "":
+		return accepted, errors.New("it does not count as sent, but has a receiver's id")
+	case book.lost[r.id] > max(0, l.claims-1):
+		return accepted, fmt.Errorf("%d results of %d claims were called lost", book.lost[r.id], l.claims)
 	case r.state == state.Sent && effects != 1, effects > 1:
 		return accepted, fmt.Errorf("it had %d effects on a receiver that honours keys", effects)
 	}

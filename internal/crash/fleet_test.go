@@ -17,7 +17,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // runWorker is the process of a worker. It says which messages' results were lost.
@@ -180,14 +179,14 @@ func (f *fleet) take(name string) *process {
 	return p
 }
 
-// freeze freezes a worker and wakes it up after d.
-func (f *fleet) freeze(p *process, d time.Duration) error {
+// freeze freezes a worker and wakes it up when until returns.
+func (f *fleet) freeze(p *process, until func()) error {
 	wake, err := p.freeze()
 	if err != nil {
 		return errors.Join(err, p.kill())
 	}
 	f.frozen.Go(func() {
-		<-time.After(d)
+		until()
 		if err := wake(); err != nil {
 			f.t.Error(err)
 		}

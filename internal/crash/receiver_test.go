@@ -44,19 +44,31 @@ type ledger struct {
 
 	lost map[string]int // by message: results of which workers were told that they are lost
 
-	watches map[chan string]int // how many calls each of them still waits for
+	watches map[chan string]int      // how many calls each of them still waits for
+	thefts  map[string]chan struct{} // see theft
 }
 
 func newLedger() *ledger {
 	return &ledger{
 		calls: map[string][]call{}, effects: map[string]int{}, bodies: map[string][sha256.Size]byte{},
 		lost: map[string]int{}, watches: map[chan string]int{},
+		thefts: map[string]chan struct{}{},
 	}
 }
 
-func (l *ledger) add(id string, c call) {
+// add notes a call. It reports whether the message is stolen, see theft.
+func (l *ledger) add(id string, c call) (stolen bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if before := l.calls[id]; len(before) > 0 {
+		var theft chan struct{}
+		if theft, stolen = l.thefts[before[len(before)-1].worker]; stolen {
+			select {
+			case theft <- struct{}{}:
+			default: // it is known
+			}
+		}
+	}
 	l.calls[id] = append(l.calls[id], c)
 	if c.accepted {
 		if body, again := l.bodies[c.key]; !again {
@@ -72,6 +84,22 @@ func (l *ledger) add(id string, c call) {
 			delete(l.watches, w)
 		}
 	}
+	return stolen
+}
+
+// theft waits until another worker calls for a message that the named one has called for last, or for d.
+func (l *ledger) theft(worker string, d time.Duration) {
+	theft := make(chan struct{}, 1)
+	l.mu.Lock()
+	l.thefts[worker] = theft
+	l.mu.Unlock()
+	select {
+	case <-theft:
+	case <-time.After(d):
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.thefts, worker)
 }
 
 // lose notes that a worker was told that its result is lost.
@@ -149,8 +177,11 @@ func (l *ledger) receive(seed uint64) transports.Func {
 	}
 }
 
-// think is how long the receiver takes: long enough for the caller to be killed in the middle of the call.
-const think = 10 * time.Millisecond
+// How long the receiver takes.
+const (
+	think     = 10 * time.Millisecond  // for the caller to be killed in the middle of the call
+	thinkLong = 300 * time.Millisecond // for the one from whom the message was taken to wake up in the middle of the call
+)
 
 // listen starts the receiver of workers in other processes, and returns its address.
 func (l *ledger) listen(t *testing.T, seed uint64) string {
@@ -163,9 +194,12 @@ func (l *ledger) listen(t *testing.T, seed uint64) string {
 		}
 		id, key := r.Header.Get("X-Message"), r.Header.Get("X-Key")
 		a := answerTo(seed, key, attempt)
-		l.add(id, call{r.Header.Get("X-Worker"), key, attempt, sha256.Sum256(body), a.accepted()})
+		pause := think
+		if l.add(id, call{r.Header.Get("X-Worker"), key, attempt, sha256.Sum256(body), a.accepted()}) {
+			pause = thinkLong
+		}
 		select {
-		case <-time.After(think):
+		case <-time.After(pause):
 		case <-r.Context().Done(): // the caller is gone
 			return
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/recado-dev/recado/store"
 )
 
-// Worker processes are killed, frozen past their leases and stopped in the middle of their calls, and others take their
-// place, while the receiver refuses, fails, hangs up and hangs. Every message ends; none is settled twice, called twice for
+// Worker processes are killed, frozen until others work on what was theirs, and stopped, all in the middle of their calls,
+// and others take their place, while the receiver refuses, fails, hangs up and hangs. Every message ends; none is settled twice, called twice for
 // one attempt, or accepted more often than was doubted and taken over; and a receiver that honours keys sees each once.
 func TestWorkersKilledAndFrozen(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func killWorkers(t *testing.T, driver, dsn string) {
 		case "sigkill":
 			err = victim.kill()
 		case "sigstop":
-			err = workers.freeze(victim, lease+time.Duration(random.Int64N(int64(lease/2))))
+			err = workers.freeze(victim, func() { book.theft(victim.name, 2*lease) })
 		case "stop":
 			err = victim.stop()
 		}

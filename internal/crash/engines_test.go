@@ -28,8 +28,9 @@ const (
 	lease   = dispatch.MinLease
 	timeout = dispatch.MinTimeout
 
-	// settleIn bounds the time in which all messages end once nothing is broken any more.
-	settleIn = 2 * time.Minute
+	// settleIn bounds every wait for something that has to happen: that a fault finds its moment, or that all messages end
+	// once nothing is broken any more. It is for a machine that does much else.
+	settleIn = 5 * time.Minute
 )
 
 func dialectOf(driver string) sqlstore.Dialect {

@@ -88,6 +88,7 @@ type life struct {
 	settled  int // claims whose holder's result was written
 	takeover int // claims that ended because another took the message over, or closed it
 	refunds  int // settlements that gave the attempt back: it was not called
+	followed int // claims after which another claim took the message, or closed it: their results may be called lost
 }
 
 // replay follows a history, and says where it does what no message may.
@@ -109,11 +110,14 @@ func replay(changes []change, maxTries int) (l life, err error) {
 				return l, fmt.Errorf("it begins as %+v", c)
 			}
 		case c.from == state.Pending && claimed:
+			l.followed = l.claims
 			l.claims++
 		case c.from == state.Processing && claimed && c.leaseOver:
+			l.followed = l.claims
 			l.claims++
 			l.takeover++
 		case c.from == state.Processing && closed && c.leaseOver:
+			l.followed = l.claims
 			l.takeover++ // closed, since no attempt was left
 		case c.from == state.Processing && settled:
 			written[c.toToken] = true

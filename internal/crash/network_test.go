@@ -35,7 +35,7 @@ func TestNetworkBroken(t *testing.T) {
 			proxy := startProxy(t, address, seed, tally)
 			broken := open(t, s.driver, through(proxy.address()))
 			traffic := startTraffic(t, seed, s.driver, broken, broken)
-			proxy.awaitBreaks(t, proof.Size(4, 60))
+			proxy.awaitBreaks(t, proof.Size(4, 50))
 			proxy.calm.Store(true)
 			traffic.settle(t, tally, db)
 		})

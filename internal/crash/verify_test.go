@@ -142,8 +142,8 @@ func (r row) judge(l life, book *ledger) (accepted int, err error) {
 		return accepted, fmt.Errorf("it counts as sent, but not by its last claim: as %s", r.external)
 	case r.state != state.Sent && r.external != "":
 		return accepted, errors.New("it does not count as sent, but has a receiver's id")
-	case book.lost[r.id] > max(0, l.claims-1):
-		return accepted, fmt.Errorf("%d results of %d claims were called lost", book.lost[r.id], l.claims)
+	case book.lost[r.id] > l.followed:
+		return accepted, fmt.Errorf("%d results were called lost, and %d claims were followed by others", book.lost[r.id], l.followed)
 	case r.state == state.Sent && effects != 1, effects > 1:
 		return accepted, fmt.Errorf("it had %d effects on a receiver that honours keys", effects)
 	}

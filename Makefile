@@ -8,7 +8,7 @@ ABSENT := store.ChannelLister,store.Operator,store.Renewer
 # One stream of results for all modules, which fails when any of its go commands does.
 gotest = failed=; for module in . $(MODULES); do go -C $$module test -json $(1) ./... || failed=1; done; [ -z "$$failed" ]
 
-.PHONY: help test test-quick lint prepare
+.PHONY: help test test-quick mutants lint prepare
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ test: prepare lint ## everything, on real servers, with the race detector; as ro
 
 test-quick: ## what needs nothing but Go; lists what it skipped and why
 	@set -o pipefail; { $(call gotest); } | go run ./internal/testreport -absent $(ABSENT)
+
+mutants: prepare ## break the library in many small ways and name the test that notices each; minutes
+	@set -o pipefail; RECADO_PROOF=1 RECADO_TEST_STRICT=1 go test -v -count=1 -timeout=30m ./internal/mutants | \
+		grep -v -e '^=== ' -e '^ *--- PASS'
 
 lint: ## vet, staticcheck, gofumpt, go.mod
 	@staticcheck=$$($(TOOL) -n staticcheck) && for module in . $(MODULES); do (cd $$module && go vet $(BUILD) ./... && \

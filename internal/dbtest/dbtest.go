@@ -35,6 +35,12 @@ func unavailable(tb testing.TB, err error) {
 	tb.Skipf("dbtest: %v", err)
 }
 
+// Env returns the settings with which another test process uses the servers of this one, until the test ends.
+func Env(tb testing.TB) []string {
+	tb.Helper()
+	return []string{postgresEnv + "=" + Postgres(tb), mariadbEnv + "=" + MariaDB(tb)}
+}
+
 // adminTimeout bounds the creation or the removal of one database.
 const adminTimeout = time.Minute
 

@@ -18,6 +18,9 @@ const fullEnv = "RECADO_PROOF"
 
 var seedFlag = flag.Uint64("seed", 0, "repeat the random run that printed this seed (0: a new one)")
 
+// Short is the setting that has another process try no more than make test does.
+const Short = fullEnv + "="
+
 // Seed returns the seed of a test's random run, and prints it. The test takes all that is random from it.
 func Seed(tb testing.TB) uint64 {
 	tb.Helper()

@@ -113,7 +113,11 @@ func TestOwnersOfAFileKilled(t *testing.T) {
 			t.Parallel()
 			seed := proof.Seed(t)
 			random := rand.New(rand.NewPCG(seed, 0))
-			tally := proof.New(t, "SQLite with "+driver, "sigkill", "copy", "takeover")
+			wanted := []string{"sigkill", "copy"}
+			if proof.Full() { // a few kills need not hit a claim
+				wanted = append(wanted, "takeover")
+			}
+			tally := proof.New(t, "SQLite with "+driver, wanted...)
 			for range proof.Size(1, 8) { // files, since each round looks at all that is in one
 				killOwners(t, tally, driver, seed, random)
 			}

@@ -807,7 +807,7 @@ var table = []suite{
 		},
 		{
 			promise: "live rows are not purged",
-			old:     `terminado < ?1 AND terminado >= coalesce(?2, {first}) AND json_contains(?3, json_quote(estado))`,
+			old:     `terminado < ?1 AND terminado >= coalesce(?2, {first}) AND locate(json_quote(estado), ?3)`,
 			new:     `actualizado_en < ?1 AND ?2 IS NULL AND ?3 IS NOT NULL`,
 			run:     onMariaDB + "/Purge",
 		},

@@ -18,8 +18,9 @@ import (
 // One claim takes ten thousand messages, and one call settles them.
 func TestALargeClaim(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {
-		if e.secondDriver {
-			return // how much a statement takes is the dialect's affair
+		// How much a statement takes is the dialect's affair: one driver will do, the quicker one.
+		if slow := e.dialect == SQLite && bulkSQLite != "sqlite"; e.secondDriver != slow {
+			return
 		}
 		box := newBox(t, e, db, Config{})
 		messages := make([]store.NewMessage, store.MaxClaim)

@@ -89,7 +89,7 @@ var answerCases = []testCase{
 			o := k.send(k.Context())
 			<-done
 			if written.Load() >= all {
-				k.Errorf("%d: all of 50 MB were read", status)
+				k.Fatalf("%d: all of 50 MB were read", status)
 			}
 			if status == http.StatusOK {
 				k.wantAccepted(o, "")

@@ -93,7 +93,8 @@ func TestRequest(t *testing.T) {
 		},
 		"named, with a token": {
 			[]whatsapp.Param{{Name: "nombre", Value: "Ana"}, {Name: "hora", Value: "10:00"}},
-			[]kapso.Option{kapso.Bearer()}, "Authorization", "Bearer canario-llave",
+			[]kapso.Option{kapso.Bearer()},
+			"Authorization", "Bearer canario-llave",
 			head + `,"components":[{"type":"body","parameters":[{"type":"text","parameter_name":"nombre","text":"Ana"},` +
 				`{"type":"text","parameter_name":"hora","text":"10:00"}]}]` + tail,
 		},

@@ -14,9 +14,9 @@ import (
 	"github.com/recado-dev/recado/state"
 )
 
-// How much each case sends to find a leak. Under go test -short it is a tenth.
+// How much each case sends to find a leak. Under go test -short it is a fifth.
 const (
-	sends       = 500
+	sends       = 1000
 	senders     = 100                    // at once
 	stalledSend = 100 * time.Millisecond // what an attempt has where no answer will come
 )
@@ -46,7 +46,7 @@ var leakCases = []testCase{
 func (k *kit) leak(stalls bool) {
 	n := sends
 	if testing.Short() {
-		n /= 10
+		n /= 5
 	}
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	var all sync.WaitGroup

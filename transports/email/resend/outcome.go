@@ -2,7 +2,6 @@ package resend
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -54,16 +53,6 @@ func DefaultOutcomes() map[string]state.Outcome {
 		"http_500:application_error":              {Category: state.CategoryNetwork, Ambiguous: true},
 		"http_500:internal_server_error":          {Category: state.CategoryNetwork, Ambiguous: true},
 	})
-}
-
-// refusal looks an answer up. A name that no line has is never stored: it is the provider's text.
-func (s *Sender) refusal(a httpsend.Answer) state.Outcome {
-	if name := nameOf(a); name != "" {
-		if o, ok := s.table.Find(fmt.Sprintf("http_%d:%s", a.Status, name), a); ok {
-			return o
-		}
-	}
-	return s.table.Status(a)
 }
 
 // nameOf is the name in an answer. Newer answers to a bad key share theirs with refusals of one mail; their text alone

@@ -129,5 +129,5 @@ func (s *Sender) Send(ctx context.Context, m email.Mail) state.Outcome {
 		_ = json.Unmarshal(answer.Body, &mail) // accepted all the same
 		return state.Outcome{OK: true, ExternalID: httpsend.ID(mail.ID)}
 	}
-	return s.refusal(answer)
+	return s.table.Coded(answer, nameOf(answer))
 }

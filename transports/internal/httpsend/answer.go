@@ -56,6 +56,17 @@ func (t Table) Find(key string, a Answer) (state.Outcome, bool) {
 	return a.finish(o, key), ok
 }
 
+// Coded returns the line of status and code together, as in http_429:daily_quota_exceeded, or else what the status means. A
+// code that no line has is never stored: it is the provider's text.
+func (t Table) Coded(a Answer, code string) state.Outcome {
+	if code != "" {
+		if o, ok := t.Find(fmt.Sprintf("http_%d:%s", a.Status, code), a); ok {
+			return o
+		}
+	}
+	return t.Status(a)
+}
+
 // Status returns what the answer's status alone means. One that is not in the table is transient, and ambiguous unless
 // it blames the request or, as a 503 with Retry-After does, sends it away.
 func (t Table) Status(a Answer) state.Outcome {

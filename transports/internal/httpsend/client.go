@@ -63,7 +63,7 @@ func New(caller *http.Client) Client {
 // Request is a POST of JSON.
 type Request struct {
 	URL            string
-	Authentication [2]string // name and value of a header
+	Authentication [2]string // name and value of a header; "": none
 	IdempotencyKey string    // "": no such header
 	Body           []byte
 }
@@ -94,7 +94,9 @@ func (c Client) Post(ctx context.Context, r Request) (a Answer, lost state.Outco
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "recado")
-	request.Header.Set(r.Authentication[0], r.Authentication[1])
+	if r.Authentication[0] != "" {
+		request.Header.Set(r.Authentication[0], r.Authentication[1])
+	}
 	if r.IdempotencyKey != "" {
 		// Spelled like this, it is the same header to a server. As Idempotency-Key it would make net/http repeat, by itself,
 		// requests that were already written; without it, only those of which nothing was.

@@ -120,6 +120,12 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s, %v: %+v", tt.key, tt.wait, got)
 		}
 	}
+	table["http_422:d"] = state.Outcome{Category: "limite"}
+	for code, want := range map[string]string{"d": "http_422:d", "e": "http_422", "": "http_422"} {
+		if got := table.Coded(Answer{Status: 422}, code); got.Code != want || got.Category == "" {
+			t.Errorf("%q: %+v", code, got)
+		}
+	}
 	if _, ok := table.Find("d", Answer{}); ok {
 		t.Error("found what is not there")
 	}

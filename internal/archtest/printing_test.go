@@ -23,6 +23,7 @@ import (
 	"github.com/recado-dev/recado/transports/email"
 	"github.com/recado-dev/recado/transports/email/resend"
 	"github.com/recado-dev/recado/transports/email/smtp"
+	"github.com/recado-dev/recado/transports/notification"
 	"github.com/recado-dev/recado/transports/whatsapp"
 )
 
@@ -168,7 +169,11 @@ func TestNothingPersonalIsPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	overHTTP := resend.New(canary)
-	for _, v := range []any{sender, *sender, overHTTP, *overHTTP} {
+	service, err := notification.New("https://"+canary+".example", notification.Bearer(canary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []any{sender, *sender, overHTTP, *overHTTP, service, *service} {
 		for _, text := range printed(t, v) {
 			if shown(text) {
 				t.Errorf("%T shows: %s", v, text)

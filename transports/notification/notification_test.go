@@ -68,15 +68,21 @@ func TestRequest(t *testing.T) {
 		{"plain", nil, job, map[string]string{"Content-Type": "application/json", "Authorization": "", "Idempotency-Key": ""}},
 		{"bearer", []notification.Option{notification.Bearer(canaryKey)}, job, map[string]string{"Authorization": "Bearer llave-canario"}},
 		{
-			"another header", []notification.Option{notification.Bearer("x"), notification.Header("x-api_key", canaryKey)}, job,
+			"another header",
+			[]notification.Option{notification.Bearer("x"), notification.Header("x-api_key", canaryKey)},
+			job,
 			map[string]string{"x-api_key": canaryKey, "Authorization": ""},
 		},
 		{
-			"bare key", []notification.Option{notification.BareIdempotencyKeys()}, job,
+			"bare key",
+			[]notification.Option{notification.BareIdempotencyKeys()},
+			job,
 			map[string]string{"Idempotency-Key": `club-1:canario"\`},
 		},
 		{
-			"quoted key", []notification.Option{notification.QuotedIdempotencyKeys()}, job,
+			"quoted key",
+			[]notification.Option{notification.QuotedIdempotencyKeys()},
+			job,
 			map[string]string{"Idempotency-Key": `"club-1:canario\"\\"`},
 		},
 		{

@@ -9,7 +9,7 @@
 // delivers meanwhile: e-mail over SMTP and WhatsApp over HTTP, to two servers in this process that refuse some attempts
 // and break some connections. In the end the servers' ledgers are held against the committed orders.
 //
-// Read this file from top to bottom. The others hold the shop (orders.go, database.go), its way to send WhatsApp
+// Read this file from top to bottom. The others hold the shop (orders.go), its way to send WhatsApp
 // (whatsapp_sender.go), the two servers and what they do wrong (inbox.go, whatsapp_standin.go, faults.go), what is shown
 // meanwhile (progress.go) and the check (ledger.go).
 package main
@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recado-dev/recado/dispatch"
+	"github.com/recado-dev/recado/examples/internal/demodb"
 	"github.com/recado-dev/recado/examples/internal/mysqlurl"
 	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/state"
@@ -60,7 +61,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.file, "db", "", "`archivo` SQLite nuevo, que se conserva (si falta, uno temporal, que se borra)")
-	flags.StringVar(&o.dsn, "dsn", "", "correr en una base de PostgreSQL, MySQL o MariaDB, con un esquema o tablas propias que se borran al final;\n`URL`: "+postgresForm+" o "+mysqlurl.Form)
+	flags.StringVar(&o.dsn, "dsn", "", "correr en una base de PostgreSQL, MySQL o MariaDB, con un esquema o tablas propias que se borran al final;\n`URL`: "+demodb.PostgresForm+" o "+mysqlurl.Form)
 	flags.BoolVar(&o.keep, "keep", false, "no borrar al final la base temporal, el esquema o las tablas")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(stderr, "Recibe los pedidos de pedidos.csv, entrega sus avisos y comprueba que no falte ni sobre ninguno.\n\n"+
@@ -99,13 +100,13 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	defer cancel()
 
 	// The application's database with a table for the orders, and beside that one for the messages.
-	db, err := openDatabase(ctx, o)
+	db, err := demodb.Open(ctx, program, demodb.Options{File: o.file, DSN: o.dsn, Keep: o.keep})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.close(o.keep)) }()
-	_, _ = fmt.Fprintln(out, "Base de datos:", db.where)
-	box, err := sqlstore.New(db.DB, db.dialect, db.outbox)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	_, _ = fmt.Fprintln(out, "Base de datos:", db.Where)
+	box, err := sqlstore.New(db.DB, db.Dialect, db.Outbox)
 	if err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ type tally struct {
 
 // placeOrders takes the orders one by one. It is what Recado is for: the order and its notices exist together, or not
 // at all.
-func placeOrders(ctx context.Context, db *database, box *sqlstore.Store, notify func()) (tally, error) {
+func placeOrders(ctx context.Context, db *demodb.Database, box *sqlstore.Store, notify func()) (tally, error) {
 	var t tally
 	orders, err := readOrders()
 	if err != nil {
@@ -249,7 +250,7 @@ func placeOrders(ctx context.Context, db *database, box *sqlstore.Store, notify 
 
 // placeOrder is one transaction. It reports whether the order's notices are new; those of a repeated request are there
 // already, and enqueueing them again changes nothing.
-func placeOrder(ctx context.Context, db *database, box *sqlstore.Store, o Order, rollBack bool) (isNew bool, err error) {
+func placeOrder(ctx context.Context, db *demodb.Database, box *sqlstore.Store, o Order, rollBack bool) (isNew bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -305,7 +306,7 @@ func watch(ctx context.Context, box *sqlstore.Store, placed, reported <-chan str
 }
 
 // verify prints the table of states and the verdict.
-func verify(ctx context.Context, out io.Writer, db *database, box *sqlstore.Store, taken tally, retries int64, inbox *inbox, standin *standin) error {
+func verify(ctx context.Context, out io.Writer, db *demodb.Database, box *sqlstore.Store, taken tally, retries int64, inbox *inbox, standin *standin) error {
 	stats, err := box.Stats(ctx, store.StatsParams{})
 	if err != nil {
 		return err

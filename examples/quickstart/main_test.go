@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
 	"github.com/recado-dev/recado/examples/internal/mysqlurl"
@@ -180,13 +179,6 @@ func TestRefusalsOfServers(t *testing.T) {
 				})
 			}
 		})
-	}
-}
-
-// Newer servers all have TLS.
-func TestNoTLS(t *testing.T) {
-	if err := explainMySQL("h:3306", mysql.ErrNoTLS); err.Error() != "el servidor h:3306 no usa TLS: saque tls del DSN" {
-		t.Error(err)
 	}
 }
 

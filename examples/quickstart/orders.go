@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recado-dev/recado/examples/internal/demodb"
 	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/transports/email"
@@ -73,6 +74,8 @@ func (o Order) data(channel string) any {
 
 func (o Order) key(channel string) string { return "confirmacion-" + channel + "-" + o.ID }
 
+var program = demodb.Program{Name: "quickstart", Table: "pedidos", Create: createOrders}
+
 // createOrders and selectOrders are written so that every engine takes them. The first %s is what stands before the
 // table's name, the one at the end what only MySQL wants to be told.
 const createOrders = `
@@ -98,19 +101,19 @@ ON DUPLICATE KEY UPDATE pedido = pedido`
 )
 
 // insert writes the order.
-func (o Order) insert(ctx context.Context, tx *sql.Tx, db *database) error {
+func (o Order) insert(ctx context.Context, tx *sql.Tx, db *demodb.Database) error {
 	statement := insertOrder
-	if db.dialect == sqlstore.MySQL {
+	if db.Dialect == sqlstore.MySQL {
 		statement = insertOrderMySQL
 	}
-	_, err := tx.ExecContext(ctx, fmt.Sprintf(statement, db.prefix),
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(statement, db.Prefix),
 		o.ID, o.ClubID, o.Club, o.Customer, o.Email, o.WhatsApp, o.Product, o.Quantity, o.Total)
 	return err
 }
 
 // committedOrders reads back what was really kept.
-func committedOrders(ctx context.Context, db *database) (_ []Order, err error) {
-	rows, err := db.QueryContext(ctx, fmt.Sprintf(selectOrders, db.prefix))
+func committedOrders(ctx context.Context, db *demodb.Database) (_ []Order, err error) {
+	rows, err := db.QueryContext(ctx, fmt.Sprintf(selectOrders, db.Prefix))
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,13 @@
-package main
+// Package demodb opens the database that an example runs on: a SQLite file of its own, or a schema or tables of its own on
+// a server, all of which are removed at the end.
+package demodb
 
 import (
 	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -23,50 +26,77 @@ import (
 	"github.com/recado-dev/recado/sqlstore"
 )
 
-// database is the application's own database, fresh for this run. The table of its orders is in it.
-type database struct {
-	*sql.DB
-	dialect sqlstore.Dialect
-	outbox  sqlstore.Config // what the table of messages is called
-	prefix  string          // what stands before the name of the orders' table
-	drop    string          // on a server: the statement that removes all that this run made
-	tempDir string          // SQLite: this run's own, "" when the file has a name of the user's
-	where   string          // for people
+// Program is what differs between the examples.
+type Program struct {
+	Name  string // goes into the names of what a run makes
+	Table string // of the application, beside that of the messages
+
+	// Create makes the table, on every engine. Its first %s is what stands before the table's name, its second, at the end,
+	// what only MySQL wants to be told.
+	Create string
 }
 
-// openDatabase opens what the options name. Its errors are one line each, say what to do, and never show the DSN, which
-// may hold a password.
-func openDatabase(ctx context.Context, o options) (*database, error) {
-	if o.dsn == "" {
-		return openSQLite(ctx, o.file)
+// Options are where a run takes place, as the command line says.
+type Options struct {
+	File string // SQLite; "" is a temporary one
+	DSN  string // PostgreSQL, MySQL or MariaDB
+	Keep bool   // remove nothing at the end
+}
+
+// Flags has a command line fill in the options. File and DSN exclude each other: the program has to look.
+func (o *Options) Flags(flags *flag.FlagSet) {
+	flags.StringVar(&o.File, "db", "", "`archivo` SQLite nuevo, que se conserva (si falta, uno temporal, que se borra)")
+	flags.StringVar(&o.DSN, "dsn", "", "correr en una base de PostgreSQL, MySQL o MariaDB, con un esquema o tablas propias que se borran al final;\n`URL`: "+PostgresForm+" o "+mysqlurl.Form)
+	flags.BoolVar(&o.Keep, "keep", false, "no borrar al final la base temporal, el esquema o las tablas")
+}
+
+// Database is an application's own database, fresh for this run. The application's table is in it.
+type Database struct {
+	*sql.DB
+	Dialect sqlstore.Dialect
+	Outbox  sqlstore.Config // what the table of messages is called
+	Prefix  string          // what stands before the name of the application's table
+	Where   string          // for people
+
+	keep    bool
+	drop    string // on a server: the statement that removes all that this run made
+	tempDir string // SQLite: this run's own, "" when the file has a name of the user's
+}
+
+// Open opens what the options name. Its errors are one line each, say what to do, and never show the DSN, which may hold a
+// password.
+func Open(ctx context.Context, p Program, o Options) (*Database, error) {
+	if o.DSN == "" {
+		return openSQLite(ctx, p, o)
 	}
-	scheme, rest, _ := strings.Cut(o.dsn, "://")
+	scheme, rest, _ := strings.Cut(o.DSN, "://")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
 		// A part of the password would be taken for the server, and shown.
 		return nil, errors.New("el DSN tiene una @ de más: si la clave lleva @, /, ? o #, escriba %40, %2F, %3F o %23")
 	}
 	switch scheme {
 	case "postgres", "postgresql":
-		return openPostgres(ctx, o.dsn)
+		return openPostgres(ctx, p, o)
 	case "mysql":
-		return openMySQL(ctx, o.dsn)
+		return openMySQL(ctx, p, o)
 	}
-	return nil, errors.New("el DSN no es una URL de PostgreSQL ni de MySQL: escriba " + postgresForm + " o " + mysqlurl.Form)
+	return nil, errors.New("el DSN no es una URL de PostgreSQL ni de MySQL: escriba " + PostgresForm + " o " + mysqlurl.Form)
 }
 
 // openSQLite opens a new file: in a temporary directory that is removed at the end, unless there is a name for it.
-func openSQLite(ctx context.Context, file string) (*database, error) {
-	d := &database{dialect: sqlstore.SQLite}
+func openSQLite(ctx context.Context, p Program, o Options) (*Database, error) {
+	file := o.File
+	d := &Database{Dialect: sqlstore.SQLite, keep: o.Keep || file != ""}
 	if file == "" {
-		dir, err := os.MkdirTemp("", "recado-quickstart-")
+		dir, err := os.MkdirTemp("", "recado-"+p.Name+"-")
 		if err != nil {
 			return nil, fmt.Errorf("no se pudo crear un directorio temporal: %w", err)
 		}
-		d.tempDir, file = dir, filepath.Join(dir, "pedidos.db")
+		d.tempDir, file = dir, filepath.Join(dir, p.Table+".db")
 	} else if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("el archivo %s ya existe o no se puede leer: elija otro con -db, o bórrelo", file)
 	}
-	d.where = "SQLite, " + file
+	d.Where = "SQLite, " + file
 	// Transactions that begin with the write lock and wait for it are what the outbox needs of SQLite.
 	name := (&url.URL{Path: filepath.ToSlash(file)}).EscapedPath()
 	var err error
@@ -74,8 +104,9 @@ func openSQLite(ctx context.Context, file string) (*database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no se pudo preparar la base SQLite: %w", err)
 	}
-	if exec(ctx, d.DB, fmt.Sprintf(createOrders, "", "")) != nil {
-		_ = d.close(false) // there is nothing in it
+	if exec(ctx, d.DB, fmt.Sprintf(p.Create, "", "")) != nil {
+		d.keep = false
+		_ = d.Close() // there is nothing in it
 		return nil, fmt.Errorf("no se pudo crear la base SQLite en %s: revise que la carpeta exista y se pueda escribir", file)
 	}
 	return d, nil
@@ -85,35 +116,38 @@ func openSQLite(ctx context.Context, file string) (*database, error) {
 const connectTimeout = 10 * time.Second
 
 // ownName is what tells a run's tables from other runs' and from all else on a server.
-func ownName() string { return "recado_quickstart_" + strings.ReplaceAll(uuid.NewString(), "-", "") }
+func (p Program) ownName() string {
+	return "recado_" + p.Name + "_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+}
 
-const postgresForm = "postgres://usuario:clave@servidor:5432/base"
+// PostgresForm is the URL that Open takes for PostgreSQL.
+const PostgresForm = "postgres://usuario:clave@servidor:5432/base"
 
 // openPostgres makes a schema of its own in an existing database. It is dropped at the end.
-func openPostgres(ctx context.Context, dsn string) (*database, error) {
-	u, err := url.Parse(dsn)
+func openPostgres(ctx context.Context, p Program, o Options) (*Database, error) {
+	u, err := url.Parse(o.DSN)
 	if err != nil {
-		return nil, errors.New("el DSN no es una URL de PostgreSQL: escriba " + postgresForm)
+		return nil, errors.New("el DSN no es una URL de PostgreSQL: escriba " + PostgresForm)
 	}
 	host := cmp.Or(u.Host, u.Query().Get("host")) // the latter may be a socket's directory
 	if host == "" {
-		return nil, errors.New("al DSN le falta el servidor: escriba " + postgresForm)
+		return nil, errors.New("al DSN le falta el servidor: escriba " + PostgresForm)
 	}
-	db, err := sql.Open("postgres", dsn)
+	db, err := sql.Open("postgres", o.DSN)
 	if err != nil {
-		return nil, errors.New("el DSN tiene un parámetro que el driver no acepta: escriba " + postgresForm + "?sslmode=disable")
+		return nil, errors.New("el DSN tiene un parámetro que el driver no acepta: escriba " + PostgresForm + "?sslmode=disable")
 	}
-	schema := ownName()
+	schema := p.ownName()
 	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if err := exec(connecting, db, "CREATE SCHEMA "+schema+"; "+fmt.Sprintf(createOrders, schema+".", "")); err != nil {
+	if err := exec(connecting, db, "CREATE SCHEMA "+schema+"; "+fmt.Sprintf(p.Create, schema+".", "")); err != nil {
 		_ = db.Close() // its connection is what failed
 		return nil, explainPostgres(host, err)
 	}
-	return &database{
-		DB: db, dialect: sqlstore.Postgres, outbox: sqlstore.Config{Schema: schema}, prefix: schema + ".",
+	return &Database{
+		DB: db, Dialect: sqlstore.Postgres, Outbox: sqlstore.Config{Schema: schema}, Prefix: schema + ".", keep: o.Keep,
 		drop:  "DROP SCHEMA " + schema + " CASCADE",
-		where: fmt.Sprintf("PostgreSQL, %s, esquema %s", host, schema),
+		Where: fmt.Sprintf("PostgreSQL, %s, esquema %s", host, schema),
 	}, nil
 }
 
@@ -139,8 +173,8 @@ func explainPostgres(host string, err error) error {
 
 // openMySQL makes tables of its own in an existing database, since many a user may not make another database. They are
 // dropped at the end.
-func openMySQL(ctx context.Context, dsn string) (*database, error) {
-	cfg, err := mysqlurl.Parse(dsn)
+func openMySQL(ctx context.Context, p Program, o Options) (*Database, error) {
+	cfg, err := mysqlurl.Parse(o.DSN)
 	if err != nil {
 		return nil, err
 	}
@@ -148,21 +182,23 @@ func openMySQL(ctx context.Context, dsn string) (*database, error) {
 	if err != nil {
 		return nil, errors.New("el driver no acepta el DSN: escriba " + mysqlurl.Form)
 	}
-	name := ownName()
-	d := &database{
-		DB: sql.OpenDB(connector), dialect: sqlstore.MySQL, outbox: sqlstore.Config{Table: name + "_outbox"}, prefix: name + "_",
-		drop:  fmt.Sprintf("DROP TABLE IF EXISTS %[1]s_pedidos, %[1]s_outbox", name),
-		where: fmt.Sprintf("MySQL o MariaDB, %s, tablas %s_…", cfg.Addr, name),
+	name := p.ownName()
+	d := &Database{
+		DB: sql.OpenDB(connector), Dialect: sqlstore.MySQL, Outbox: sqlstore.Config{Table: name + "_outbox"}, Prefix: name + "_",
+		keep:  o.Keep,
+		drop:  fmt.Sprintf("DROP TABLE IF EXISTS %[1]s_%[2]s, %[1]s_outbox", name, p.Table),
+		Where: fmt.Sprintf("MySQL o MariaDB, %s, tablas %s_…", cfg.Addr, name),
 	}
 	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := d.PingContext(connecting); err != nil {
-		_ = d.Close() // its connection is what failed
+		_ = d.DB.Close() // its connection is what failed
 		return nil, explainMySQL(cfg.Addr, err)
 	}
 	// The database's own character set may know no emoji.
-	if err := exec(connecting, d.DB, fmt.Sprintf(createOrders, d.prefix, "DEFAULT CHARSET=utf8mb4")); err != nil {
-		_ = d.close(false) // no transaction undoes a CREATE TABLE whose answer was lost
+	if err := exec(connecting, d.DB, fmt.Sprintf(p.Create, d.Prefix, "DEFAULT CHARSET=utf8mb4")); err != nil {
+		d.keep = false
+		_ = d.Close() // no transaction undoes a CREATE TABLE whose answer was lost
 		return nil, explainMySQL(cfg.Addr, err)
 	}
 	return d, nil
@@ -215,17 +251,17 @@ func exec(ctx context.Context, db *sql.DB, statement string) error {
 	return tx.Commit()
 }
 
-// close closes the handle and removes what this run created, unless it is to be kept.
-func (d *database) close(keep bool) error {
+// Close closes the handle and removes what this run created, unless it is to be kept.
+func (d *Database) Close() error {
 	var err error
-	if d.drop != "" && !keep {
+	if d.drop != "" && !d.keep {
 		// Not under the run's context: that may have ended.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		err = exec(ctx, d.DB, d.drop)
 	}
-	err = errors.Join(err, d.Close())
-	if d.tempDir != "" && !keep {
+	err = errors.Join(err, d.DB.Close())
+	if d.tempDir != "" && !d.keep {
 		err = errors.Join(err, os.RemoveAll(d.tempDir))
 	}
 	return err

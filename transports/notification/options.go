@@ -44,7 +44,7 @@ func QuotedIdempotencyKeys() Option {
 // same for the same message each time: no clock, no chance, no data that may have changed.
 //
 // An error discards the message (plantilla/render), unless it is wrapped with [state.Transient]: then the attempt is
-// retried (red/render). So does what encoding/json cannot write; a panic counts as an error.
+// retried (red/render). A panic, and what encoding/json cannot write, count as errors.
 func Body(f func(ctx context.Context, m transports.Message) (any, error)) Option {
 	return func(t *Transport) { t.body = f }
 }

@@ -17,7 +17,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 var (
-	statusCode = regexp.MustCompile(`^http_\d{3}$`)
+	statusCode = regexp.MustCompile(`^(http_\d{3}|desconocido:http_4(00|22))$`)
 	idForm     = regexp.MustCompile(`^[A-Za-z0-9._:=+/-]{0,255}$`)
 )
 

@@ -187,8 +187,13 @@ func TestRefusals(t *testing.T) {
 			if want.Code == "" {
 				want.Code = fmt.Sprintf("http_%d", status)
 			}
-			for _, body := range []string{
-				"", "<html>canario</html>", `{"code":"canario@casa.example","message":"llave-canario"}`, `{"code":7}`, `{"code":{}}`, `{"code":"`,
+			coded := want // with a code that no line has
+			if status == 400 || status == 422 {
+				coded = state.Outcome{Category: "red", Code: "desconocido:" + want.Code}
+			}
+			for body, want := range map[string]state.Outcome{
+				"": want, "<html>canario</html>": want, `{"message":"canario"}`: want, `{"code":{}}`: want, `{"code":"`: want,
+				`{"code":"canario@casa.example","message":"llave-canario"}`: coded, `{"code":7}`: coded,
 			} {
 				if got := service(t, answering(status, body)).Send(t.Context(), testMessage); got != want {
 					t.Errorf("%d %s: %+v, want %+v", status, body, got, want)
@@ -232,6 +237,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 // A line for status and code counts before one for the status, wherever the code is; nothing else is taken from an answer.
 func TestOutcomes(t *testing.T) {
 	lines := notification.Outcomes(map[string]state.Outcome{
+		"http_400":                 {Category: state.CategoryRejected, Code: "http_400_propio"},
 		"http_404":                 {Category: state.CategoryNetwork},
 		"http_409:payload_differs": {Category: state.CategoryRejected, Code: "cuerpo_distinto", Ambiguous: true},
 		"http_422:unknown_code":    {Category: state.CategoryTemplate},
@@ -251,7 +257,8 @@ func TestOutcomes(t *testing.T) {
 		{"", 409, `{"code":"in_flight"}`, state.Outcome{Category: "conflicto_idempotencia", Code: "http_409"}},
 		{"", 422, `{"code":"unknown_code"}`, state.Outcome{Category: "plantilla", Code: "http_422:unknown_code"}},
 		{"", 422, `{"code":17}`, state.Outcome{Category: "numero", Code: "http_422:17"}},
-		{"", 400, `{"code":"unknown_code"}`, state.Outcome{Category: "rechazado", Code: "http_400"}},
+		{"", 422, `{"code":"another"}`, state.Outcome{Category: "red", Code: "desconocido:http_422"}},
+		{"", 400, `{"code":"unknown_code"}`, state.Outcome{Category: "rechazado", Code: "http_400_propio"}},
 	} {
 		options := []notification.Option{lines}
 		if tt.field != "" {

@@ -11,7 +11,12 @@ import (
 // DefaultOutcomes returns what refusals mean, in a map of the caller's own. A key is a status, as in http_404, or a status
 // and the machine code in the answer (see [CodeField]), as in http_422:unknown_template; the latter counts first, and there
 // is none by default, since every service has codes of its own. The key is also the code that is stored, unless the line
-// has another. A status without any line is transient, and stored as such; a redirect is refused for good.
+// has another. A redirect is refused for good.
+//
+// What nobody has heard of is transient, counts as an attempt, and shows in the stored code: a status without a line, as in
+// http_418; and a code that no line has under a status that says no more than that the job was refused (400, 422), as in
+// desconocido:http_422. The service's own text is never stored. Where its codes need no telling apart, give http_400 and
+// http_422 lines with a code of their own: those are taken as they are.
 //
 // Three lines are often worth replacing, through [Outcomes]:
 //

@@ -15,8 +15,11 @@ import (
 const quotaWait = 6 * time.Hour
 
 // DefaultOutcomes returns what Resend's refusals mean, in a map of the caller's own. A key is status and name, as in
-// http_429:daily_quota_exceeded, or a status alone, as in http_422, for all other names and for answers that are not
-// Resend's JSON. The key is also the code that is stored, unless the line has another.
+// http_429:daily_quota_exceeded, or a status alone, as in http_422, for other names and for answers that are not Resend's
+// JSON. The key is also the code that is stored, unless the line has another.
+//
+// A name that no line has, under a status that says no more than that the mail was refused (400, 422), is transient: nobody
+// knows what was refused. The stored code then begins with "desconocido:".
 //
 // The two kinds of 409 are told apart by their code, and both retried after a minute at least. A different body under a
 // known key (http_409:invalid_idempotent_request) proves that an earlier attempt arrived, so it counts as ambiguous, and

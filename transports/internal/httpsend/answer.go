@@ -56,15 +56,27 @@ func (t Table) Find(key string, a Answer) (state.Outcome, bool) {
 	return a.finish(o, key), ok
 }
 
+// CodeUnknown begins the code of what no line explains.
+const CodeUnknown = "desconocido:"
+
 // Coded returns the line of status and code together, as in http_429:daily_quota_exceeded, or else what the status means. A
-// code that no line has is never stored: it is the provider's text.
+// code that no line has is never stored: it is the provider's text. Under a status that says no more than "refused" (400,
+// 422) it is transient, since nobody knows what was refused, unless the status has a line of another category or with a
+// code of its own.
 func (t Table) Coded(a Answer, code string) state.Outcome {
-	if code != "" {
-		if o, ok := t.Find(fmt.Sprintf("http_%d:%s", a.Status, code), a); ok {
-			return o
-		}
+	o := t.Status(a)
+	if code == "" {
+		return o
 	}
-	return t.Status(a)
+	key := fmt.Sprintf("http_%d", a.Status)
+	if o, ok := t.Find(key+":"+code, a); ok {
+		return o
+	}
+	vague := a.Status == http.StatusBadRequest || a.Status == http.StatusUnprocessableEntity
+	if vague && o.Category == state.CategoryRejected && o.Code == key {
+		o.Category, o.Code = state.CategoryNetwork, CodeUnknown+key
+	}
+	return o
 }
 
 // Status returns what the answer's status alone means. One that is not in the table is transient, and ambiguous unless

@@ -121,9 +121,21 @@ func TestTable(t *testing.T) {
 		}
 	}
 	table["http_422:d"] = state.Outcome{Category: "limite"}
-	for code, want := range map[string]string{"d": "http_422:d", "e": "http_422", "": "http_422"} {
-		if got := table.Coded(Answer{Status: 422}, code); got.Code != want || got.Category == "" {
-			t.Errorf("%q: %+v", code, got)
+	table["http_422"], table["http_400"] = state.Outcome{Category: "rechazado"}, state.Outcome{Category: "rechazado", Code: "propio"}
+	table["http_451"] = table["http_422"]
+	for _, tt := range []struct {
+		status int
+		code   string
+		want   state.Outcome
+	}{
+		{422, "d", state.Outcome{Category: "limite", Code: "http_422:d"}},
+		{422, "e", state.Outcome{Category: "red", Code: "desconocido:http_422"}},
+		{422, "", state.Outcome{Category: "rechazado", Code: "http_422"}},
+		{400, "e", state.Outcome{Category: "rechazado", Code: "propio"}},
+		{451, "e", state.Outcome{Category: "rechazado", Code: "http_451"}},
+	} {
+		if got := table.Coded(Answer{Status: tt.status}, tt.code); got != tt.want {
+			t.Errorf("%d, %q: %+v", tt.status, tt.code, got)
 		}
 	}
 	if _, ok := table.Find("d", Answer{}); ok {

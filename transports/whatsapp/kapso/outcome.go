@@ -19,7 +19,7 @@ const (
 )
 
 // codeUnknown begins the code of what no line explains.
-const codeUnknown = "desconocido:"
+const codeUnknown = httpsend.CodeUnknown
 
 // Waits where the provider names none.
 const (

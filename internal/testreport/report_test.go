@@ -166,8 +166,10 @@ func TestProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.close(true)
-	for _, want := range []string{"TestA: seed 17 (repeat", "kills                                       2          5         21          1\n    sigkill 4, sigstop 1\n",
-		"random acts against the model              12          0          0          0\n"} {
+	for _, want := range []string{
+		"TestA: seed 17 (repeat", "kills                                       2          5         21          1\n    sigkill 4, sigstop 1\n",
+		"random acts against the model              12          0          0          0\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}

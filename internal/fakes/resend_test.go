@@ -77,6 +77,22 @@ func TestResendKeys(t *testing.T) {
 	wantRecord(t, double.Record(), 2, 3)
 }
 
+// What the sender makes of a mail with all that it may have is what Resend takes.
+func TestResendTakesExtras(t *testing.T) {
+	double, sender := resendPair(t, fakes.ResendConfig{})
+	m := testMail
+	m.Extras = email.Extras{
+		ReplyTo: "Club <a@club.example>", CC: []string{"b@casa.example"}, BCC: []string{"c@casa.example"}, Headers: map[string]string{"X-A": "b"},
+		Tags: map[string]string{"a": "b"}, Attachments: []email.Attachment{{Name: "a.pdf", Type: "application/pdf", Content: []byte("%PDF")}},
+	}
+	for range 2 {
+		if got := sender.Send(t.Context(), m); !got.OK {
+			t.Errorf("%+v", got)
+		}
+	}
+	wantRecord(t, double.Record(), 1, 2)
+}
+
 func TestResendKeyInFlight(t *testing.T) {
 	arrived, done := make(chan struct{}), make(chan struct{}, 3)
 	double := fakes.NewResend(fakes.ResendConfig{Key: "re_1", Faults: func(_ string, attempt int) fakes.Fault {

@@ -184,7 +184,10 @@ func TestRefusals(t *testing.T) {
 			}
 			bodies := []string{fmt.Sprintf(`{"statusCode":%d,"name":%q,"message":"canario re_canario canario@casa.example"}`, status, name)}
 			if !named { // by status, whatever else comes
-				bodies = append(bodies, "", "<html>canario</html>", `{"name":7}`, `{"name":"canario"}`, `"canario"`, `{"name":"`)
+				bodies = []string{"", "<html>canario</html>", `{"name":7}`, `{"name":""}`, `"canario"`, `{"name":"`}
+				if status != 400 && status != 422 {
+					bodies = append(bodies, `{"name":"canario"}`)
+				}
 			}
 			for _, body := range bodies {
 				if got := provider(t, answering(status, body)).Send(t.Context(), testMail); got != o {
@@ -196,6 +199,27 @@ func TestRefusals(t *testing.T) {
 	for key := range resend.DefaultOutcomes() {
 		if _, named := want[key]; !named && strings.Contains(key, ":") && key != "http_400:invalid_api_key" {
 			t.Errorf("no test for %s", key)
+		}
+	}
+}
+
+// Who knows what was refused? The status says no more, and a line for it counts.
+func TestUnknownNames(t *testing.T) {
+	for _, status := range []int{400, 422} {
+		code := fmt.Sprintf("http_%d", status)
+		for body, want := range map[string]state.Outcome{
+			`{"name":"canario"}`:              {Category: "red", Code: "desconocido:" + code},
+			`{"name":"daily_quota_exceeded"}`: {Category: "red", Code: "desconocido:" + code}, // of another status
+			`{"message":"canario"}`:           {Category: "rechazado", Code: code},
+		} {
+			if got := provider(t, answering(status, body)).Send(t.Context(), testMail); got != want {
+				t.Errorf("%d %s: %+v", status, body, got)
+			}
+		}
+		line := state.Outcome{Category: "ventana", Code: "propio"}
+		s := provider(t, answering(status, `{"name":"canario"}`), resend.Outcomes(map[string]state.Outcome{code: line}))
+		if got := s.Send(t.Context(), testMail); got != line {
+			t.Errorf("%+v", got)
 		}
 	}
 }

@@ -997,6 +997,19 @@ var table = []suite{
 		},
 	}},
 
+	{"transports/email/extras.go", "./transports/email", "", []mutant{
+		{
+			promise: "no header takes the place of one that is written anyway",
+			old:     ` || slices.Contains(reserved, name)`,
+			new:     ``,
+		},
+		{
+			promise: "no file name begins another header",
+			old:     ` && !strings.ContainsFunc(s, unicode.IsControl)`,
+			new:     ``,
+		},
+	}},
+
 	{"transports/whatsapp/whatsapp.go", "./transports/whatsapp", "", []mutant{
 		{
 			promise: "a tenant without credentials sends nothing",

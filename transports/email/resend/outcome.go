@@ -16,8 +16,11 @@ import (
 const quotaWait = 6 * time.Hour
 
 // DefaultOutcomes returns what Resend's refusals mean, in a map of the caller's own. A key is status and name, as in
-// http_429:daily_quota_exceeded, or a status alone, as in http_422, for all other names and for answers that are not
-// Resend's JSON. The key is also the code that is stored, unless the line has another.
+// http_429:daily_quota_exceeded, or a status alone, as in http_422, for other names and for answers that are not Resend's
+// JSON. The key is also the code that is stored, unless the line has another.
+//
+// A name that no line has, under a status that says no more than that the mail was refused (400, 422), is transient: nobody
+// knows what was refused. The stored code then begins with "desconocido:".
 //
 // The two kinds of 409 are told apart by their code, and both retried after a minute at least. A different body under a
 // known key (http_409:invalid_idempotent_request) proves that an earlier attempt arrived, so it counts as ambiguous, and
@@ -56,14 +59,20 @@ func DefaultOutcomes() map[string]state.Outcome {
 	})
 }
 
+// codeUnknown begins the code of what no line explains.
+const codeUnknown = "desconocido:"
+
 // refusal looks an answer up. A name that no line has is never stored: it is the provider's text.
 func (s *Sender) refusal(a httpsend.Answer) state.Outcome {
-	if name := nameOf(a); name != "" {
-		if o, ok := s.table.Find(fmt.Sprintf("http_%d:%s", a.Status, name), a); ok {
-			return o
-		}
+	name := nameOf(a)
+	if o, ok := s.table.Find(fmt.Sprintf("http_%d:%s", a.Status, name), a); ok {
+		return o
 	}
-	return s.table.Status(a)
+	o := s.table.Status(a)
+	if name != "" && o.Category == state.CategoryRejected && (a.Status == http.StatusBadRequest || a.Status == http.StatusUnprocessableEntity) {
+		o.Category, o.Code = state.CategoryNetwork, codeUnknown+o.Code
+	}
+	return o
 }
 
 // nameOf is the name in an answer. Newer answers to a bad key share theirs with refusals of one mail; their text alone

@@ -93,6 +93,30 @@ func TestOneBodyAlone(t *testing.T) {
 	}
 }
 
+// All that a mail may have goes along, in the same bytes at every attempt.
+func TestExtras(t *testing.T) {
+	s := provider(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		const want = `{"from":"a@club.example","to":["b@casa.example"],"subject":"s","text":"t",` +
+			`"cc":["c@casa.example"],"bcc":["d@casa.example","e@casa.example"],"reply_to":"Ñ \u003cf@club.example\u003e",` +
+			`"headers":{"List-Unsubscribe":"\u003chttps://club.example\u003e","X-A":"ñ"},"tags":[{"name":"a","value":"1"},{"name":"b","value":"2"}],` +
+			`"attachments":[{"filename":"ñ.pdf","content":"JVBERgA=","content_type":"application/pdf"},{"filename":"x","content":"AA=="}]}`
+		if string(body) != want {
+			t.Errorf("the body is %s\nwant        %s", body, want)
+		}
+	})
+	for range 5 {
+		m := email.Mail{From: "a@club.example", To: "b@casa.example", Subject: "s", Text: "t", IdempotencyKey: "k", Extras: email.Extras{
+			ReplyTo: "Ñ <f@club.example>", CC: []string{"c@casa.example"}, BCC: []string{"d@casa.example", "e@casa.example"},
+			Headers: map[string]string{"X-A": "ñ", "List-Unsubscribe": "<https://club.example>"}, Tags: map[string]string{"b": "2", "a": "1"},
+			Attachments: []email.Attachment{{Name: "ñ.pdf", Type: "application/pdf", Content: []byte("%PDF\x00")}, {Name: "x", Content: []byte{0}}},
+		}}
+		if got := s.Send(t.Context(), m); !got.OK {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestAccepted(t *testing.T) {
 	for body, id := range map[string]string{
 		`{"id":"a-1"}`: "a-1", `{"id":7}`: "", `{}`: "", ``: "", `<html>`: "", `[]`: "", `{"id":"canario@casa.example"}`: "",
@@ -160,7 +184,10 @@ func TestRefusals(t *testing.T) {
 			}
 			bodies := []string{fmt.Sprintf(`{"statusCode":%d,"name":%q,"message":"canario re_canario canario@casa.example"}`, status, name)}
 			if !named { // by status, whatever else comes
-				bodies = append(bodies, "", "<html>canario</html>", `{"name":7}`, `{"name":"canario"}`, `"canario"`, `{"name":"`)
+				bodies = []string{"", "<html>canario</html>", `{"name":7}`, `{"name":""}`, `"canario"`, `{"name":"`}
+				if status != 400 && status != 422 {
+					bodies = append(bodies, `{"name":"canario"}`)
+				}
 			}
 			for _, body := range bodies {
 				if got := provider(t, answering(status, body)).Send(t.Context(), testMail); got != o {
@@ -172,6 +199,27 @@ func TestRefusals(t *testing.T) {
 	for key := range resend.DefaultOutcomes() {
 		if _, named := want[key]; !named && strings.Contains(key, ":") && key != "http_400:invalid_api_key" {
 			t.Errorf("no test for %s", key)
+		}
+	}
+}
+
+// Who knows what was refused? The status says no more, and a line for it counts.
+func TestUnknownNames(t *testing.T) {
+	for _, status := range []int{400, 422} {
+		code := fmt.Sprintf("http_%d", status)
+		for body, want := range map[string]state.Outcome{
+			`{"name":"canario"}`:              {Category: "red", Code: "desconocido:" + code},
+			`{"name":"daily_quota_exceeded"}`: {Category: "red", Code: "desconocido:" + code}, // of another status
+			`{"message":"canario"}`:           {Category: "rechazado", Code: code},
+		} {
+			if got := provider(t, answering(status, body)).Send(t.Context(), testMail); got != want {
+				t.Errorf("%d %s: %+v", status, body, got)
+			}
+		}
+		line := state.Outcome{Category: "ventana", Code: "propio"}
+		s := provider(t, answering(status, `{"name":"canario"}`), resend.Outcomes(map[string]state.Outcome{code: line}))
+		if got := s.Send(t.Context(), testMail); got != line {
+			t.Errorf("%+v", got)
 		}
 	}
 }

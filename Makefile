@@ -15,8 +15,11 @@ gotest = failed=; go test -json $(1) $(LONG) ./... || failed=1; \
 # For how long make fuzz tries each target.
 FUZZTIME := 30s
 
-# Packages of random and destructive tests, small in make test and large in make proof.
+# Packages of random and destructive tests, small in make test and large in make proof; and the random acts of storetest, on every
+# store, of which it does so many sequences.
 PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/mutants
+MODEL := -run=TestConformance/.*/Model ./store/memstore ./sqlstore
+SEQUENCES := 200
 
 .PHONY: help test test-quick proof mutants fuzz lint prepare
 
@@ -36,7 +39,10 @@ test-quick: ## what needs nothing but Go; lists what it skipped and why
 
 proof: prepare ## the promises under thousands of schedules, kills and faults, and the mutants that tests must notice; many minutes
 	@set -o pipefail; export RECADO_PROOF=1 RECADO_TEST_STRICT=1 CGO_ENABLED=1; \
-		go test -json -count=1 -p=1 -timeout=30m $(PROOF) | go run ./internal/testreport -strict -seeds
+		{ failed=; RAPID_CHECKS=$(SEQUENCES) go test -json -count=1 $(MODEL) || failed=1; \
+			go test -json -count=1 -p=1 -timeout=30m $(PROOF) || failed=1; [ -z "$$failed" ]; } | \
+		go run ./internal/testreport -strict -seeds
+		go run ./internal/testreport -strict -seeds
 
 mutants: prepare ## break the library in many small ways and name the test that notices each; minutes
 	@set -o pipefail; RECADO_PROOF=1 RECADO_TEST_STRICT=1 go test -v -count=1 -timeout=30m ./internal/mutants | \

@@ -18,6 +18,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/recado-dev/recado/internal/dbtest"
+	"github.com/recado-dev/recado/internal/proof"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/store/storetest"
 )
@@ -138,6 +139,7 @@ var variants = []engine{
 }
 
 func TestConformance(t *testing.T) {
+	proof.SeedSequences(t)
 	for _, e := range slices.Concat(engines, variants) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()

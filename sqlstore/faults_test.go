@@ -110,21 +110,24 @@ func TestClaimFaults(t *testing.T) {
 		_, err := box.Claim(t.Context(), claimParams())
 		checkError(t, err, errLost, "")
 	})
-	t.Run("deadlock is repeated as a whole", func(t *testing.T) {
-		box, mock := mockStore(t)
-		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnError(deadlock)
-		mock.ExpectRollback()
-		mock.ExpectBegin()
-		mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
-		mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Failed))
-		mock.ExpectCommit()
-		c, err := box.Claim(t.Context(), claimParams())
-		if err != nil || len(c.Messages) != 1 || len(c.Closed) != 1 {
-			t.Fatalf("the claim is %+v, %v", c, err)
-		}
-	})
+	serialization := &pq.Error{Code: "40001", Message: secret}
+	for _, again := range []*pq.Error{deadlock, serialization} {
+		t.Run(string(again.Code)+" is repeated as a whole", func(t *testing.T) {
+			box, mock := mockStore(t)
+			mock.ExpectBegin()
+			mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+			mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnError(again)
+			mock.ExpectRollback()
+			mock.ExpectBegin()
+			mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+			mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...).WillReturnRows(mockRows(true, state.Processing, state.Failed))
+			mock.ExpectCommit()
+			c, err := box.Claim(t.Context(), claimParams())
+			if err != nil || len(c.Messages) != 1 || len(c.Closed) != 1 {
+				t.Fatalf("the claim is %+v, %v", c, err)
+			}
+		})
+	}
 	t.Run("deadlock without end", func(t *testing.T) {
 		box, mock := mockStore(t)
 		for range maxTries {

@@ -659,7 +659,8 @@ func TestFrozenTransaction(t *testing.T) {
 	}
 }
 
-// Whatever a database's default isolation is, four workers hand out every row once, and none of them fails.
+// Whatever a database's default isolation is, four workers hand out every row once, and none of them fails: our transactions
+// have one of their own.
 func TestIsolation(t *testing.T) {
 	for _, e := range slices.Concat(variants, isolations) {
 		t.Run(e.name, func(t *testing.T) {
@@ -694,6 +695,24 @@ func TestIsolation(t *testing.T) {
 			}
 			if len(times) != 200 {
 				t.Errorf("%d rows were handed out", len(times))
+			}
+			if e.dialect != Postgres {
+				return // no other says inside a transaction how isolated it is
+			}
+			enqueue(t, box, "last")
+			c, err := box.Claim(t.Context(), store.ClaimParams{Channel: "correo", Limit: 1, Lease: time.Minute})
+			if err != nil || len(c.Messages) != 1 {
+				t.Fatal(c, err)
+			}
+			if _, err := box.SettleTx(t.Context(), sent(c.Messages[0]), func(ctx context.Context, tx store.Tx) error {
+				var level string
+				err := tx.(*sql.Tx).QueryRowContext(ctx, "SELECT current_setting('transaction_isolation')").Scan(&level)
+				if level != "read committed" {
+					t.Errorf("it runs as %s", level)
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -6,12 +6,18 @@
 //
 // A shop of three clubs takes the orders of pedidos.csv. Each order is one transaction that writes the order and
 // enqueues its notices; one transaction in ten is rolled back on purpose, and some orders are requested twice. A worker
-// delivers meanwhile: e-mail over SMTP and WhatsApp over HTTP, to two servers in this process that refuse some attempts
-// and break some connections. In the end the servers' ledgers are held against the committed orders.
+// delivers meanwhile, e-mail through Resend and WhatsApp through Kapso: with the real senders, to doubles of the two
+// providers in this process, which refuse some attempts and break some connections. In the end the doubles' records are
+// held against the committed orders.
 //
-// Read this file from top to bottom. The others hold the shop (orders.go), its way to send WhatsApp
-// (whatsapp_sender.go), the two servers and what they do wrong (inbox.go, whatsapp_standin.go, faults.go), what is shown
-// meanwhile (progress.go) and the check (ledger.go).
+// The same goes to real providers, a few orders at a time, all of them to a recipient of your own:
+//
+//	go run ./examples/quickstart -resend-key re_… -from 'Yo <yo@mi-dominio.example>' -to yo@mi-casa.example
+//	go run ./examples/quickstart -smtp smtp://usuario:clave@servidor:587 -from yo@mi-dominio.example -to yo@mi-casa.example
+//	go run ./examples/quickstart -kapso-key … -kapso-number 1065 -to-whatsapp +5491122334455
+//
+// Read this file from top to bottom. The others hold the command line (options.go), the shop (orders.go), the
+// senders and where they lead (providers.go), what is shown meanwhile (progress.go) and the check (ledger.go).
 package main
 
 import (
@@ -32,21 +38,12 @@ import (
 
 	"github.com/recado-dev/recado/dispatch"
 	"github.com/recado-dev/recado/examples/internal/demodb"
-	"github.com/recado-dev/recado/examples/internal/mysqlurl"
 	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/transports/email"
-	"github.com/recado-dev/recado/transports/email/smtp"
 	"github.com/recado-dev/recado/transports/whatsapp"
 )
-
-// options are the command line's.
-type options struct {
-	file string // SQLite; "" is a temporary one
-	dsn  string // PostgreSQL, MySQL or MariaDB
-	keep bool
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,27 +54,13 @@ func main() {
 
 // command returns the exit code: 0 when all was delivered and the check holds, 1 when not, 2 for a wrong command line.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o options
-	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&o.file, "db", "", "`archivo` SQLite nuevo, que se conserva (si falta, uno temporal, que se borra)")
-	flags.StringVar(&o.dsn, "dsn", "", "correr en una base de PostgreSQL, MySQL o MariaDB, con un esquema o tablas propias que se borran al final;\n`URL`: "+demodb.PostgresForm+" o "+mysqlurl.Form)
-	flags.BoolVar(&o.keep, "keep", false, "no borrar al final la base temporal, el esquema o las tablas")
-	flags.Usage = func() {
-		_, _ = fmt.Fprintln(stderr, "Recibe los pedidos de pedidos.csv, entrega sus avisos y comprueba que no falte ni sobre ninguno.\n\n"+
-			"Uso: go run ./examples/quickstart [-db archivo | -dsn postgres://… | -dsn mysql://…] [-keep]")
-		flags.PrintDefaults()
-	}
-	switch err := flags.Parse(args); {
+	o, err := readOptions(args, stderr)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
-	case err != nil: // flags has said why
-		return 2
-	case flags.NArg() > 0 || o.file != "" && o.dsn != "":
-		flags.Usage()
+	case err != nil: // readOptions has said why
 		return 2
 	}
-	o.keep = o.keep || o.file != ""
 	if err := run(ctx, o, stdout); err != nil {
 		_, _ = fmt.Fprintln(stdout, "quickstart: FAILED", err)
 		return 1
@@ -100,7 +83,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	defer cancel()
 
 	// The application's database with a table for the orders, and beside that one for the messages.
-	db, err := demodb.Open(ctx, program, demodb.Options{File: o.file, DSN: o.dsn, Keep: o.keep})
+	db, err := demodb.Open(ctx, program, o.db)
 	if err != nil {
 		return err
 	}
@@ -120,40 +103,34 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	for _, sentence := range advice {
 		_, _ = fmt.Fprintln(out, "Consejo de Check:", sentence)
 	}
+	orders, err := readOrders(o)
+	if err != nil {
+		return err
+	}
 
-	// Two servers to deliver to. In real life these are other people's.
-	inbox, err := startInbox()
+	// How messages leave: e-mail, rendered from templates …
+	mailSender, mailDouble, err := openMail(o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, inbox.close()) }()
-	standin, err := startStandin()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, standin.close()) }()
-
-	// How messages leave: e-mail, rendered from templates, over SMTP …
-	server, err := smtp.New(smtp.Config{Host: "127.0.0.1", Port: inbox.port, Security: smtp.InsecurePlaintext})
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, mailDouble.close()) }()
 	files, err := fs.Sub(templates, "templates")
 	if err != nil {
 		return err
 	}
-	mail, err := email.New(email.Config{From: "Tienda de los clubes <tienda@clubes.example>", Sender: server, Render: email.Templates(files)})
+	mail, err := email.New(email.Config{From: o.from, Sender: mailSender, Render: email.Templates(files)})
 	if err != nil {
 		return err
 	}
-	// … and WhatsApp through a sender of the application's own, from each club's own number.
-	sender := newWhatsAppSender(standin.url)
-	defer sender.client.CloseIdleConnections()
+	// … and WhatsApp, from each club's own number.
+	chatSender, account, chatDouble, err := openChat(o, orders)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, chatDouble.close()) }()
 	wa, err := whatsapp.New(whatsapp.Config{
-		Sender: sender,
-		Credentials: func(_ context.Context, club string) (*whatsapp.Credentials, error) {
-			return &whatsapp.Credentials{PhoneNumberID: club, APIKey: apiKey(club)}, nil
-		},
+		Sender:      chatSender,
+		Credentials: func(_ context.Context, club string) (*whatsapp.Credentials, error) { return account(club), nil },
 	})
 	if err != nil {
 		return err
@@ -191,7 +168,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	group.Go(func() error { return worker.Run(working) })
 	group.Go(func() (err error) {
 		defer close(placed)
-		taken, err = placeOrders(working, db, box, worker.Notify)
+		taken, err = placeOrders(working, db, box, orders, worker.Notify)
 		return err
 	})
 	group.Go(func() error {
@@ -212,7 +189,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		taken.requests, taken.confirmed, taken.repeated, taken.rolledBack)
 
 	// What became of them.
-	return verify(ctx, out, db, box, taken, retries.Load(), inbox, standin)
+	return verify(ctx, out, db, box, taken, retries.Load(), mailDouble, chatDouble)
 }
 
 // tally counts what became of the requests.
@@ -222,12 +199,8 @@ type tally struct {
 
 // placeOrders takes the orders one by one. It is what Recado is for: the order and its notices exist together, or not
 // at all.
-func placeOrders(ctx context.Context, db *demodb.Database, box *sqlstore.Store, notify func()) (tally, error) {
+func placeOrders(ctx context.Context, db *demodb.Database, box *sqlstore.Store, orders []Order, notify func()) (tally, error) {
 	var t tally
-	orders, err := readOrders()
-	if err != nil {
-		return t, err
-	}
 	for _, o := range orders {
 		t.requests++
 		rollBack := t.requests%10 == 0
@@ -306,7 +279,7 @@ func watch(ctx context.Context, box *sqlstore.Store, placed, reported <-chan str
 }
 
 // verify prints the table of states and the verdict.
-func verify(ctx context.Context, out io.Writer, db *demodb.Database, box *sqlstore.Store, taken tally, retries int64, inbox *inbox, standin *standin) error {
+func verify(ctx context.Context, out io.Writer, db *demodb.Database, box *sqlstore.Store, taken tally, retries int64, mailDouble, chatDouble *double) error {
 	stats, err := box.Stats(ctx, store.StatsParams{})
 	if err != nil {
 		return err
@@ -316,11 +289,11 @@ func verify(ctx context.Context, out io.Writer, db *demodb.Database, box *sqlsto
 	if err != nil {
 		return err
 	}
-	mails, err := inbox.check(ctx, box, email.Channel, committed)
+	mails, err := check(ctx, mailDouble, box, email.Channel, committed)
 	if err != nil {
 		return err
 	}
-	chats, err := standin.check(ctx, box, whatsapp.Channel, committed)
+	chats, err := check(ctx, chatDouble, box, whatsapp.Channel, committed)
 	if err != nil {
 		return err
 	}
@@ -336,13 +309,17 @@ func verify(ctx context.Context, out io.Writer, db *demodb.Database, box *sqlsto
 		problems = append(problems, fmt.Sprintf("el outbox tiene %d mensajes y los pedidos confirmados %d", rows, want))
 	}
 
-	_, _ = fmt.Fprintln(out, "Los registros de los dos servidores, contra los pedidos confirmados:")
-	_, _ = fmt.Fprintf(out, "  correo:    %d de %d aceptados, %d rechazados para siempre (la dirección no existe)\n", mails.accepted, mails.expected, mails.refused)
-	_, _ = fmt.Fprintf(out, "  whatsapp:  %d de %d aceptados\n", chats.accepted, chats.expected)
-	_, _ = fmt.Fprintf(out, "  fallas:    %d veces «más tarde» (451, 429) y %d conexiones cortadas\n",
-		inbox.refusals+standin.refusals, inbox.cuts+standin.cuts)
-	_, _ = fmt.Fprintf(out, "  copias:    %d, cada una porque se cortó la conexión después de aceptado el mensaje: al menos una vez\n",
-		mails.copies+chats.copies)
+	_, _ = fmt.Fprintln(out, "Lo que aceptó cada proveedor, contra los pedidos confirmados:")
+	_, _ = fmt.Fprintf(out, "  correo:    %d de %d aceptados%s, %d rechazados para siempre (la dirección no existe)\n",
+		mails.accepted, mails.expected, mailDouble.source(), mails.refused)
+	_, _ = fmt.Fprintf(out, "  whatsapp:  %d de %d aceptados%s\n", chats.accepted, chats.expected, chatDouble.source())
+	printFaults(out, mailDouble, chatDouble)
+	if mailDouble != nil {
+		_, _ = fmt.Fprintf(out, "  copias:    %d correos: Resend reconoce la clave, y contestó %d repeticiones sin mandar nada\n", mails.copies, mails.repeats)
+	}
+	if chatDouble != nil {
+		_, _ = fmt.Fprintf(out, "  copias:    %d whatsapp, que no tiene claves: cada una porque se cortó la conexión después de aceptado (al menos una vez)\n", chats.copies)
+	}
 	if len(problems) > 0 {
 		for _, p := range problems[:min(len(problems), 10)] {
 			_, _ = fmt.Fprintln(out, "  ¡MAL!", p)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -12,11 +14,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/emersion/go-smtp"
 	"go.uber.org/goleak"
 
 	"github.com/recado-dev/recado/examples/internal/mysqlurl"
 	"github.com/recado-dev/recado/internal/dbtest"
 	"github.com/recado-dev/recado/sqlstore"
+	"github.com/recado-dev/recado/transports/email/resend"
+	"github.com/recado-dev/recado/transports/whatsapp"
+	"github.com/recado-dev/recado/transports/whatsapp/kapso"
 )
 
 // The worker's goroutines, the servers' and the client's are all gone when run returns; database/sql ends its own a
@@ -24,8 +30,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // okLine is the verdict of a good run; every count must be there and none may be 0.
-var okLine = regexp.MustCompile(`^quickstart: ok pedidos=[1-9]\d* correos=[1-9]\d* whatsapp=[1-9]\d* rechazados=2 ` +
-	`revertidos=35 repetidos=[1-9]\d* reintentos=[1-9]\d* copias=[1-9]\d*$`)
+const okLine = `^quickstart: ok pedidos=[1-9]\d* correos=[1-9]\d* whatsapp=[1-9]\d* rechazados=%d ` +
+	`revertidos=%d repetidos=[1-9]\d* reintentos=[1-9]\d* copias=[1-9]\d*$`
+
+// fewOrders are enough to see everything happen; with the race detector all of them take long.
+const fewOrders = 70
 
 func quickstart(t *testing.T, args ...string) (code int, lines []string) {
 	t.Helper()
@@ -38,10 +47,14 @@ func quickstart(t *testing.T, args ...string) (code int, lines []string) {
 	return code, strings.Split(strings.TrimSuffix(stdout.String(), "\n"), "\n")
 }
 
-func expectOK(t *testing.T, code int, lines []string) {
+func expectOK(t *testing.T, code int, lines []string, refused, rolledBack int) {
 	t.Helper()
-	if last := lines[len(lines)-1]; code != 0 || !okLine.MatchString(last) {
+	want := regexp.MustCompile(fmt.Sprintf(okLine, refused, rolledBack))
+	if last := lines[len(lines)-1]; code != 0 || !want.MatchString(last) {
 		t.Errorf("exit code %d, last line %q", code, last)
+	}
+	if !strings.Contains(strings.Join(lines, "\n"), "0 correos: Resend reconoce la clave") {
+		t.Error("no word about the keys of e-mails")
 	}
 }
 
@@ -49,7 +62,7 @@ func TestSQLite(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "con espacio, ñ y 100%?.db")
 	code, lines := quickstart(t, "-db", file)
-	expectOK(t, code, lines)
+	expectOK(t, code, lines, 2, 35)
 	if info, err := os.Stat(file); err != nil || info.Size() == 0 {
 		t.Errorf("the file was not kept: %v", err)
 	}
@@ -74,11 +87,11 @@ func TestServers(t *testing.T) {
 			t.Parallel()
 			dsn := server.database(t)
 			t.Run("runs", func(t *testing.T) {
-				for _, args := range [][]string{{"-dsn", dsn}, {"-dsn", dsn, "-keep"}} {
-					t.Run(fmt.Sprintf("keep=%t", len(args) > 2), func(t *testing.T) {
+				for _, keep := range []bool{false, true} {
+					t.Run(fmt.Sprintf("keep=%t", keep), func(t *testing.T) {
 						t.Parallel()
-						code, lines := quickstart(t, args...)
-						expectOK(t, code, lines)
+						code, lines := quickstart(t, "-dsn", dsn, fmt.Sprintf("-keep=%t", keep), "-orders", fmt.Sprint(fewOrders))
+						expectOK(t, code, lines, 1, fewOrders/10)
 					})
 				}
 			})
@@ -218,7 +231,9 @@ func expectRefusal(t *testing.T, args []string, want string, secrets ...string) 
 	}
 }
 
+// The command line has to say who sends and who gets what really leaves. What is wrong with it is said without showing it.
 func TestCommandLine(t *testing.T) {
+	const secret = "s3cr3t"
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -227,11 +242,111 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"-nada"}, 2},
 		{[]string{"nada"}, 2},
 		{[]string{"-db", "a", "-dsn", "b"}, 2},
+		{[]string{"-orders", "-1"}, 2},
+		{[]string{"-resend-key", secret}, 2},
+		{[]string{"-resend-key", secret, "-from", "a@b.example"}, 2},
+		{[]string{"-resend-key", secret, "-to", "a@b.example"}, 2},
+		{[]string{"-smtp", "smtp://u:" + secret + "@b.example", "-resend-key", secret, "-from", "a@b.example", "-to", "a@b.example"}, 2},
+		{[]string{"-smtp", "smtp://u:" + secret + "@b.example"}, 2},
+		{[]string{"-to", "a@b.example"}, 2},
+		{[]string{"-kapso-key", secret, "-kapso-number", "1"}, 2},
+		{[]string{"-kapso-key", secret, "-to-whatsapp", "+5491122334455"}, 2},
+		{[]string{"-kapso-number", "1", "-to-whatsapp", "+5491122334455"}, 2},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := command(t.Context(), tt.args, &stdout, &stderr)
-		if code != tt.code || stdout.Len() > 0 || !strings.Contains(stderr.String(), "-dsn postgres://") {
+		if code != tt.code || stdout.Len() > 0 || !strings.Contains(stderr.String(), "-dsn postgres://") || strings.Contains(stderr.String(), secret) {
 			t.Errorf("%v: exit code %d, %q, %q", tt.args, code, &stdout, &stderr)
+		}
+	}
+}
+
+// What goes to a real provider goes to one recipient, under numbers of this run's own.
+func TestRealRecipients(t *testing.T) {
+	o, err := readOptions([]string{
+		"-resend-key", "re_1", "-from", "a@b.example", "-to", "yo@casa.example",
+		"-kapso-key", "k", "-kapso-number", "1065", "-to-whatsapp", "+5491100000000",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, err := readOrders(o)
+	if err != nil || len(orders) != realOrders {
+		t.Error(len(orders), err)
+	}
+	made, err := readOrders(options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, order := range orders {
+		if order.Email != "yo@casa.example" || (order.WhatsApp == "") != (made[i].WhatsApp == "") || !strings.Contains("+5491100000000", order.WhatsApp) ||
+			!strings.HasPrefix(order.ID, made[i].ID+"-") {
+			t.Errorf("%+v", order)
+		}
+	}
+	mail, double, err := openMail(o)
+	if s, ok := mail.(*resend.Sender); !ok || double != nil || err != nil || s.Validate() != nil {
+		t.Errorf("%T, %v, %v", mail, double, err)
+	}
+	chat, account, double, err := openChat(o, orders)
+	if s, ok := chat.(*kapso.Sender); !ok || double != nil || err != nil || s.Validate() != nil {
+		t.Errorf("%T, %v, %v", chat, double, err)
+	}
+	if want := (whatsapp.Credentials{PhoneNumberID: "1065", APIKey: "k"}); *account(orders[0].ClubID) != want {
+		t.Error("another account")
+	}
+}
+
+// mailbox is a session of a server that takes everything.
+type mailbox struct{ got chan string }
+
+func (mailbox) Mail(string, *smtp.MailOptions) error        { return nil }
+func (m mailbox) Rcpt(to string, _ *smtp.RcptOptions) error { m.got <- to; return nil }
+func (mailbox) Data(r io.Reader) error                      { _, err := io.Copy(io.Discard, r); return err }
+func (mailbox) Reset()                                      {}
+func (mailbox) Logout() error                               { return nil }
+
+// A run through a mail server, of which nothing is known but what the outbox says.
+func TestSMTP(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := mailbox{make(chan string, 10*realOrders)}
+	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return box, nil }))
+	served := make(chan error)
+	go func() { served <- server.Serve(l) }()
+	code, lines := quickstart(t, "-smtp", "smtp+inseguro://"+l.Addr().String(), "-from", "a@b.example", "-to", "yo@casa.example")
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	<-served
+	if code != 0 || len(box.got) != realOrders || !strings.Contains(strings.Join(lines, "\n"), "5 de 5 aceptados según el outbox") {
+		t.Errorf("exit code %d, %d mails", code, len(box.got))
+	}
+	for range len(box.got) {
+		if to := <-box.got; to != "yo@casa.example" {
+			t.Error("a mail went to " + to)
+		}
+	}
+}
+
+func TestSMTPAddresses(t *testing.T) {
+	const secret = "s3cr3t"
+	for _, address := range []string{
+		secret, "http://u:" + secret + "@h", "smtp://u:" + secret + "/1@h", "smtp://u:" + secret + "?1@h", "smtp://u:" + secret + "#1@h", "smtp://u:" + secret + "@%zz",
+		"smtp://u:" + secret + "@h:99999999999999999999", "smtp://u:" + secret + "@h:70000", "smtp+inseguro://u:" + secret + "@h", "smtp://:" + secret + "@h", "smtp://",
+	} {
+		if s, err := openSMTP(address); s != nil || err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%v", err)
+		}
+	}
+	for address, want := range map[string]string{
+		"smtp://u:" + secret + "@h": "smtp h:587", "smtps://h": "smtp h:465", "smtp+inseguro://localhost:1025/": "smtp localhost:1025",
+	} {
+		if s, err := openSMTP(address); err != nil || s.String() != want {
+			t.Errorf("%v, %v", s, err)
 		}
 	}
 }
@@ -248,7 +363,7 @@ func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	t.Setenv("TMP", dir) // Windows
-	err := run(ctx, options{}, out)
+	err := run(ctx, options{from: defaultFrom}, out)
 	if err == nil || err.Error() != "interrumpido antes de terminar" {
 		t.Error(err)
 	}
@@ -263,7 +378,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // The data show what they are meant to show.
 func TestOrders(t *testing.T) {
-	orders, err := readOrders()
+	orders, err := readOrders(options{})
 	if err != nil {
 		t.Fatal(err)
 	}

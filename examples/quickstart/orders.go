@@ -32,6 +32,9 @@ type Order struct {
 	Delay    time.Duration `json:"-"`     // the notices are not to go out earlier
 }
 
+// template is of both channels' notices.
+const template = "confirmacion_pedido"
+
 // notices are the messages that an order causes: an e-mail, and a WhatsApp where there is a number. The idempotency key
 // says which notice of which order it is: however often the order is requested, each is enqueued once.
 func (o Order) notices() []store.NewMessage {
@@ -48,7 +51,7 @@ func (o Order) notices() []store.NewMessage {
 			TenantID:       o.ClubID,
 			Channel:        channel,
 			Destination:    o.destination(channel),
-			Template:       "confirmacion_pedido",
+			Template:       template,
 			Data:           o.data(channel),
 			IdempotencyKey: o.key(channel),
 			ScheduledAt:    at,
@@ -133,24 +136,28 @@ func committedOrders(ctx context.Context, db *demodb.Database) (_ []Order, err e
 //go:embed pedidos.csv
 var ordersCSV string
 
-// readOrders returns the requested orders, line by line: some are requested twice.
-func readOrders() ([]Order, error) {
+// readOrders returns the requested orders, line by line, as the options want them: some are requested twice.
+func readOrders(o options) ([]Order, error) {
 	lines, err := csv.NewReader(strings.NewReader(ordersCSV)).ReadAll()
 	if err != nil {
 		return nil, err
 	}
 	var orders []Order
-	for i, f := range lines[1:] { // behind the header
+	lines = lines[1:] // behind the header
+	if o.orders > 0 {
+		lines = lines[:min(o.orders, len(lines))]
+	}
+	for i, f := range lines {
 		var n [3]int
 		for j := range n {
 			if n[j], err = strconv.Atoi(f[7+j]); err != nil {
-				return nil, fmt.Errorf("pedidos.csv, pedido %d, columna %s: no es un número", i+1, lines[0][7+j])
+				return nil, fmt.Errorf("pedidos.csv, pedido %d, columna %d: no es un número", i+1, 8+j)
 			}
 		}
-		orders = append(orders, Order{
-			ID: f[0], ClubID: f[1], Club: f[2], Customer: f[3], Email: f[4], WhatsApp: f[5], Product: f[6],
+		orders = append(orders, o.redirect(Order{
+			ID: f[0] + o.mark, ClubID: f[1], Club: f[2], Customer: f[3], Email: f[4], WhatsApp: f[5], Product: f[6],
 			Quantity: n[0], Total: n[1], Delay: time.Duration(n[2]) * time.Second,
-		})
+		}))
 	}
 	return orders, nil
 }

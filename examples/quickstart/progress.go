@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recado-dev/recado/internal/fakes"
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
 )
@@ -82,4 +83,18 @@ func printStates(out io.Writer, stats []store.ChannelStats) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	_, _ = fmt.Fprintln(out)
+}
+
+// printFaults prints what the doubles did wrong.
+func printFaults(out io.Writer, doubles ...*double) {
+	count := map[fakes.Fault]int{}
+	for _, d := range doubles {
+		if d != nil {
+			for f, n := range d.record().Faults {
+				count[f] += n
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(out, "  fallas:    %d veces «más tarde» (429), %d errores del servidor (500) y %d conexiones cortadas\n",
+		count[fakes.TooMany], count[fakes.Unavailable], count[fakes.CutBefore]+count[fakes.CutAfter])
 }

@@ -47,6 +47,8 @@ var personal = []struct {
 	{dispatch.Attempt{}, []string{"ID", "Channel"}},
 	{email.Mail{}, nil},
 	{email.Content{}, nil},
+	{email.Extras{}, nil},
+	{email.Attachment{}, nil},
 	{email.RenderError{}, []string{"Part"}},
 	{smtp.Config{}, []string{"Host"}},
 	{whatsapp.Credentials{}, nil},

@@ -18,8 +18,9 @@ import (
 	"github.com/recado-dev/recado/sqlstore/sqlstoretest"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/transports/email"
-	"github.com/recado-dev/recado/transports/email/smtp"
+	"github.com/recado-dev/recado/transports/email/resend"
 	"github.com/recado-dev/recado/transports/whatsapp"
+	"github.com/recado-dev/recado/transports/whatsapp/kapso"
 )
 
 // What the READMEs' sample takes for granted.
@@ -36,27 +37,23 @@ func (repositorio) Credenciales(context.Context, string) (*whatsapp.Credentials,
 }
 
 // sample is the code between the markers, which TestSample finds in both READMEs.
-func sample(ctx context.Context, db *sql.DB, tx *sql.Tx, g *errgroup.Group, zl *zap.Logger, plantillas fs.FS, password string,
-	proveedor whatsapp.SenderFunc, repo repositorio, club, id string, c Cliente,
+func sample(ctx context.Context, db *sql.DB, tx *sql.Tx, g *errgroup.Group, zl *zap.Logger, plantillas fs.FS, apiKey string,
+	repo repositorio, club, id string, c Cliente,
 ) error {
 	// sample:begin
 	box, err := sqlstore.New(db, sqlstore.Postgres, sqlstore.Config{}) // runs no SQL; box.Migrate(ctx) makes the table
 	if err != nil {
 		return err
 	}
-	relay, err := smtp.New(smtp.Config{Host: "smtp.club.example", Username: "hola@club.example", Password: password})
-	if err != nil {
-		return err
-	}
 	mail, err := email.New(email.Config{
-		From: "Mi Club <hola@club.example>", Sender: relay,
+		From: "Mi Club <hola@club.example>", Sender: resend.New(apiKey),
 		Render: email.Templates(plantillas), // an fs.FS, parsed at once
 	})
 	if err != nil {
 		return err
 	}
 	wa, err := whatsapp.New(whatsapp.Config{
-		Sender: proveedor, // func(ctx, whatsapp.Credentials, whatsapp.TemplateMessage) state.Outcome
+		Sender: kapso.New(),
 		Credentials: func(ctx context.Context, tenant string) (*whatsapp.Credentials, error) {
 			return repo.Credenciales(ctx, tenant) // nil, nil: not configured, discarded
 		},

@@ -418,7 +418,7 @@ var table = []suite{
 		{
 			promise: "a settlement whose reply was lost is not lost",
 			old:     `written[at[i]] = ok`,
-			new:     `_, _ = at, ok`,
+			new:     `_, _, _ = at, i, ok`,
 		},
 		{
 			promise: "a settlement's verdict is that of its own row",
@@ -450,12 +450,12 @@ var table = []suite{
 			old:     "if err := fn(ctx, tx); err != nil {\n\t\treturn store.Lost, err\n\t}\n\tif err := tx.Commit(); err != nil {",
 			new: "if err := s.inTx(ctx, \"work\", func(tx *sql.Tx) error { return fn(ctx, tx) }); err != nil {\n\t\treturn store.Lost, err\n\t}\n" +
 				"\tif err := tx.Commit(); err != nil {",
-			run: onPostgres + "/SettleTx",
+			run: "TestSettleFaults",
 		},
 		{
 			promise: "work is not done where the fence is lost",
 			old:     `if !written[0] {`,
-			new:     `if false {`,
+			new:     `if written[0] = true; false {`,
 		},
 		{
 			promise: "work is not done a second time",
@@ -994,6 +994,19 @@ var table = []suite{
 			promise: "a message goes to one address",
 			old:     `parsed.Address == bare`,
 			new:     `parsed.Address != ""`,
+		},
+	}},
+
+	{"transports/email/extras.go", "./transports/email", "", []mutant{
+		{
+			promise: "no header takes the place of one that is written anyway",
+			old:     ` || slices.Contains(reserved, name)`,
+			new:     ``,
+		},
+		{
+			promise: "no file name begins another header",
+			old:     ` && !strings.ContainsFunc(s, unicode.IsControl)`,
+			new:     ``,
 		},
 	}},
 

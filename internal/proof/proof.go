@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -30,6 +31,19 @@ func Seed(tb testing.TB) uint64 {
 	}
 	tb.Logf("seed %d (repeat with -run '^%s$' -seed %d)", seed, tb.Name(), seed)
 	return seed
+}
+
+// SeedSequences gives the random sequences of storetest a seed, unless -rapid.seed does.
+func SeedSequences(tb testing.TB) {
+	tb.Helper()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.seed" })
+	if given {
+		return
+	}
+	if err := flag.Lookup("rapid.seed").Value.Set(strconv.FormatUint(Seed(tb), 10)); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // Full reports whether the whole proof was asked for.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/recado-dev/recado/internal/proof/tally"
@@ -113,6 +114,10 @@ func (r *report) add(e event) {
 		if t, ok := tally.Parse(e.Output); ok {
 			r.proof.Add(t)
 		}
+		if m := modelLine.FindStringSubmatch(e.Output); m != nil {
+			n, _ := strconv.Atoi(m[1]) // digits
+			r.proof.Add(tally.Tally{Technique: "random acts against the model", Schedules: n})
+		}
 		if r.seeds && seedLine.MatchString(e.Output) {
 			r.print("%s: %s", e.Test, sourceLine.ReplaceAllString(e.Output, ""))
 		}
@@ -186,6 +191,8 @@ func (r *report) skip(test, reason string) {
 }
 
 var (
+	// modelLine is what storetest, which is for others too and tells no tally, says of its random sequences.
+	modelLine  = regexp.MustCompile(`^\s+random\.go:\d+: (\d+) sequences, acts `)
 	seedLine   = regexp.MustCompile(`seed \d+ \(`)
 	frameLine  = regexp.MustCompile(`^\s*(=== |--- )`)
 	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: `)

@@ -152,6 +152,7 @@ func TestProof(t *testing.T) {
 	stream := `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"    proof.go:9: seed 17 (repeat with -run '^TestA$' -seed 17)\n"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"    proof: {\"technique\":\"kills\",\"schedules\":2,\"rows\":20,\"faults\":{\"sigkill\":3},\"violations\":0}\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    random.go:58: 12 sequences, acts map[claim:40]\\n"}
 {"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"run","Package":"p","Test":"TestB"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    proof: {\"technique\":\"kills\",\"rows\":1,\"faults\":{\"sigkill\":1,\"sigstop\":1},\"violations\":1}\n"}
@@ -165,7 +166,10 @@ func TestProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.close(true)
-	for _, want := range []string{"TestA: seed 17 (repeat", "kills                                       2          5         21          1\n    sigkill 4, sigstop 1\n"} {
+	for _, want := range []string{
+		"TestA: seed 17 (repeat", "kills                                       2          5         21          1\n    sigkill 4, sigstop 1\n",
+		"random acts against the model              12          0          0          0\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}

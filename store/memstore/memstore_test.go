@@ -4,12 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recado-dev/recado/internal/proof"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/store/memstore"
 	"github.com/recado-dev/recado/store/storetest"
 )
 
 func TestConformance(t *testing.T) {
+	proof.SeedSequences(t)
 	for name, rules := range map[string]store.Rules{"uuid": {}, "text": {TextTenant: true}} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(*testing.T) storetest.Fixture {

@@ -46,6 +46,7 @@ type Content struct {
 	Subject string
 	HTML    string
 	Text    string
+	Extras
 }
 
 // String returns a fixed word.
@@ -115,7 +116,8 @@ func New(c Config) (*Transport, error) {
 //
 //   - numero/direccion_invalida: the destination is not exactly one bare address (blanks around it are dropped; a
 //     display name, angle brackets, a list or a quoted local part are refused)
-//   - plantilla/render: rendering failed, or gave a subject that is blank or not one printable line, or no body
+//   - plantilla/render: rendering failed, or gave a subject that is blank or not one printable line, or no body, or [Extras]
+//     that cannot go out
 //   - red/render: rendering failed with an error marked with [state.Transient]
 //   - red/timeout: ctx ended before the sender was called
 //
@@ -140,6 +142,7 @@ func (t *Transport) Send(ctx context.Context, m transports.Message) state.Outcom
 		Subject:        content.Subject,
 		HTML:           content.HTML,
 		Text:           content.Text,
+		Extras:         content.Extras,
 		IdempotencyKey: m.IdempotencyKey,
 		Date:           m.CreatedAt,
 	}))
@@ -161,5 +164,5 @@ func (c Content) usable() bool {
 		}
 	}
 	return strings.TrimSpace(c.Subject) != "" && !strings.ContainsFunc(c.Subject, unicode.IsControl) &&
-		strings.TrimSpace(c.HTML+c.Text) != ""
+		strings.TrimSpace(c.HTML+c.Text) != "" && c.Extras.usable()
 }

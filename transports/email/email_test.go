@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -81,7 +82,7 @@ func TestSend(t *testing.T) {
 		From: "Mi Club <hola@club.example>", To: "ana@casa.example", Subject: "Hola, Ana!", HTML: "<p>Hola</p>",
 		Text: "Hola", IdempotencyKey: "club-1:bienvenida-1", Date: testMessage.CreatedAt,
 	}
-	if p.mail != want || p.calls != 1 {
+	if !reflect.DeepEqual(p.mail, want) || p.calls != 1 {
 		t.Errorf("%d calls, the last with %#v", p.calls, []any{p.mail.From, p.mail.To, p.mail.Subject})
 	}
 	if p.ctx != ctx {
@@ -284,7 +285,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestMailPrintsNothing(t *testing.T) {
-	m := email.Mail{"canario", "canario", "canario", "canario", "canario", "canario", time.Time{}}
+	m := email.Mail{"canario", "canario", "canario", "canario", "canario", email.Extras{ReplyTo: "canario"}, "canario", time.Time{}}
 	var b bytes.Buffer
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("", "mail", m)
 	_, _ = fmt.Fprintf(&b, "%v %+v %#v %s %v", m, m, m, m, []*email.Mail{&m}[0])

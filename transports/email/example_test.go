@@ -67,3 +67,25 @@ func ExampleRenderFunc() {
 	// resumen: transitorio (render)
 	// otra: permanente (render)
 }
+
+// A renderer that wraps the templates adds what they do not hold.
+func ExampleExtras() {
+	pages := email.Templates(fstest.MapFS{"factura.txt": {Data: []byte(`{{define "subject"}}Tu factura{{end}}Va adjunta.`)}})
+	render := email.RenderFunc(func(ctx context.Context, m transports.Message) (email.Content, error) {
+		c, err := pages.Render(ctx, m)
+		c.ReplyTo = "Administración <administracion@club.example>"
+		c.Attachments = []email.Attachment{{Name: "factura.pdf", Type: "application/pdf", Content: []byte("%PDF-1.7")}}
+		return c, err
+	})
+	sender := email.SenderFunc(func(_ context.Context, m email.Mail) state.Outcome {
+		fmt.Println(m.Subject, m.ReplyTo, m.Attachments[0].Name)
+		return state.Outcome{OK: true}
+	})
+	mail, err := email.New(email.Config{From: "Mi Club <hola@club.example>", Sender: sender, Render: render})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mail.Send(context.Background(), transports.Message{Destination: "ana@casa.example", Template: "factura"})
+	// Output: Tu factura Administración <administracion@club.example> factura.pdf
+}

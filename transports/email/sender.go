@@ -17,6 +17,7 @@ type Mail struct {
 	Subject        string // one line, not blank
 	HTML           string // HTML or Text may be empty, not both
 	Text           string
+	Extras                   // valid, and mostly empty
 	IdempotencyKey string    // for a provider that recognises a repeated call by it
 	Date           time.Time // when the message was enqueued: a Date header that does not change with the attempts
 }

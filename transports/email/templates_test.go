@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -100,7 +101,7 @@ func TestTemplates(t *testing.T) {
 			r := email.Templates(tt.files)
 			for range 20 {
 				got, err := r.Render(t.Context(), transports.Message{Template: tt.template, Data: json.RawMessage(tt.data)})
-				if err != nil || got != tt.want {
+				if err != nil || !reflect.DeepEqual(got, tt.want) {
 					t.Fatalf("got  %q, %v\nwant %q", parts(got), err, parts(tt.want))
 				}
 			}
@@ -129,7 +130,7 @@ func TestTemplatesThatFailToRender(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := render(t, good, tt.template, tt.data)
 			var failed *email.RenderError
-			if got != (email.Content{}) || !errors.As(err, &failed) || failed.Part != tt.part {
+			if !reflect.DeepEqual(got, email.Content{}) || !errors.As(err, &failed) || failed.Part != tt.part {
 				t.Fatalf("%q, %v", parts(got), err)
 			}
 			if (tt.part == "") != errors.Is(err, email.ErrUnknownTemplate) {
@@ -198,7 +199,7 @@ func TestTemplatesAtOnce(t *testing.T) {
 		all.Go(func() {
 			for range 50 {
 				got, err := r.Render(t.Context(), transports.Message{Template: "a", Data: json.RawMessage(`{"n":"<"}`)})
-				if want := (email.Content{Subject: "s", Text: "<", HTML: "<b>&lt;</b>"}); err != nil || got != want {
+				if want := (email.Content{Subject: "s", Text: "<", HTML: "<b>&lt;</b>"}); err != nil || !reflect.DeepEqual(got, want) {
 					t.Errorf("%q, %v", parts(got), err)
 				}
 			}

@@ -71,8 +71,9 @@ func (k *kit) leak(stalls bool) {
 		})
 	}
 	all.Wait()
-	if _, total := k.provider.connections(); !stalls && total > senders+senders/2 {
-		k.Errorf("%d connections for %d senders: they are not used again", total, senders)
+	// A connection is free again a moment after its answer was read, and on a busy machine the next call may not find it.
+	if _, total := k.provider.connections(); !stalls && total > senders+(n-senders)*3/4 {
+		k.Errorf("%d connections for %d calls by %d senders: they are not used again", total, n, senders)
 	}
 	k.client.CloseIdleConnections()
 	deadline := time.After(patience)

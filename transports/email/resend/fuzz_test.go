@@ -21,7 +21,8 @@ var (
 	idForm     = regexp.MustCompile(`^[A-Za-z0-9._:=+/-]{0,255}$`)
 )
 
-// Whatever a provider answers, what is kept of it is a code that is written in the table, or the status, and perhaps an id.
+// Whatever a provider answers, what is kept of it is a code that is written in the table, or the status, and
+// perhaps an id.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`{"id":"49a3999c-0ce1-4ea6-ab68-afcd6dc2e794"}`), "")
 	f.Add(200, []byte(`{"id":"mail to ana@casa.example"}`), "1")

@@ -6,14 +6,16 @@
 // same message differently is told apart by Resend, which then refuses the repeat.
 //
 // An accepted mail has been accepted by Resend; bounces and complaints come later, and not through this package. What
-// each answer means is data, see [DefaultOutcomes]. Reply-To, attachments and batches are not offered.
+// each answer means is data, see [DefaultOutcomes]. One call is one mail: batches are not offered.
 package resend
 
 import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/recado-dev/recado/state"
@@ -105,13 +107,7 @@ func (s *Sender) Send(ctx context.Context, m email.Mail) state.Outcome {
 	if !httpsend.HeaderValue(m.IdempotencyKey) || len(m.IdempotencyKey) > maxKey {
 		return state.Outcome{Category: state.CategoryRejected, Code: state.CodeBadKey}
 	}
-	body, err := json.Marshal(struct {
-		From    string   `json:"from"`
-		To      []string `json:"to"`
-		Subject string   `json:"subject"`
-		HTML    string   `json:"html,omitempty"`
-		Text    string   `json:"text,omitempty"`
-	}{m.From, []string{m.To}, m.Subject, m.HTML, m.Text})
+	body, err := json.Marshal(requestFor(m))
 	if err != nil { // texts do not fail
 		return state.Outcome{Category: state.CategoryTemplate, Code: state.CodeRender}
 	}
@@ -130,4 +126,44 @@ func (s *Sender) Send(ctx context.Context, m email.Mail) state.Outcome {
 		return state.Outcome{OK: true, ExternalID: httpsend.ID(mail.ID)}
 	}
 	return s.table.Coded(answer, nameOf(answer))
+}
+
+// request is the body, in the order in which it is written. Maps are written in the order of their keys.
+type request struct {
+	From        string            `json:"from"`
+	To          []string          `json:"to"`
+	Subject     string            `json:"subject"`
+	HTML        string            `json:"html,omitempty"`
+	Text        string            `json:"text,omitempty"`
+	CC          []string          `json:"cc,omitempty"`
+	BCC         []string          `json:"bcc,omitempty"`
+	ReplyTo     string            `json:"reply_to,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Tags        []tag             `json:"tags,omitempty"`
+	Attachments []attachment      `json:"attachments,omitempty"`
+}
+
+type tag struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type attachment struct {
+	Name    string `json:"filename"`
+	Content []byte `json:"content"` // in base64
+	Type    string `json:"content_type,omitempty"`
+}
+
+func requestFor(m email.Mail) request {
+	r := request{
+		From: m.From, To: []string{m.To}, Subject: m.Subject, HTML: m.HTML, Text: m.Text,
+		CC: m.CC, BCC: m.BCC, ReplyTo: m.ReplyTo, Headers: m.Headers,
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Tags)) {
+		r.Tags = append(r.Tags, tag{name, m.Tags[name]})
+	}
+	for _, a := range m.Attachments {
+		r.Attachments = append(r.Attachments, attachment{a.Name, a.Content, a.Type})
+	}
+	return r
 }

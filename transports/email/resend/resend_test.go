@@ -93,6 +93,30 @@ func TestOneBodyAlone(t *testing.T) {
 	}
 }
 
+// All that a mail may have goes along, in the same bytes at every attempt.
+func TestExtras(t *testing.T) {
+	s := provider(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		const want = `{"from":"a@club.example","to":["b@casa.example"],"subject":"s","text":"t",` +
+			`"cc":["c@casa.example"],"bcc":["d@casa.example","e@casa.example"],"reply_to":"Ñ \u003cf@club.example\u003e",` +
+			`"headers":{"List-Unsubscribe":"\u003chttps://club.example\u003e","X-A":"ñ"},"tags":[{"name":"a","value":"1"},{"name":"b","value":"2"}],` +
+			`"attachments":[{"filename":"ñ.pdf","content":"JVBERgA=","content_type":"application/pdf"},{"filename":"x","content":"AA=="}]}`
+		if string(body) != want {
+			t.Errorf("the body is %s\nwant        %s", body, want)
+		}
+	})
+	for range 5 {
+		m := email.Mail{From: "a@club.example", To: "b@casa.example", Subject: "s", Text: "t", IdempotencyKey: "k", Extras: email.Extras{
+			ReplyTo: "Ñ <f@club.example>", CC: []string{"c@casa.example"}, BCC: []string{"d@casa.example", "e@casa.example"},
+			Headers: map[string]string{"X-A": "ñ", "List-Unsubscribe": "<https://club.example>"}, Tags: map[string]string{"b": "2", "a": "1"},
+			Attachments: []email.Attachment{{Name: "ñ.pdf", Type: "application/pdf", Content: []byte("%PDF\x00")}, {Name: "x", Content: []byte{0}}},
+		}}
+		if got := s.Send(t.Context(), m); !got.OK {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestAccepted(t *testing.T) {
 	for body, id := range map[string]string{
 		`{"id":"a-1"}`: "a-1", `{"id":7}`: "", `{}`: "", ``: "", `<html>`: "", `[]`: "", `{"id":"canario@casa.example"}`: "",

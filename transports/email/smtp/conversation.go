@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	netmail "net/mail"
 	"slices"
 	"strings"
 	"time"
@@ -121,10 +122,11 @@ func (c *conversation) transmit(ctx context.Context, l *letter) (reply string, e
 	defer func() { err = cause(ctx, err) }()
 
 	// Asked for without need, SMTPUTF8 makes relays refuse mails that they could pass on.
-	plain := ascii(l.from) && ascii(l.to)
+	plainTo := !slices.ContainsFunc(l.to, func(a *netmail.Address) bool { return !ascii(a) })
+	plain := plainTo && ascii(l.from) && ascii(l.replyTo)
 	c.client.SkipSMTPUTF8(plain)
 	if ok, _ := c.client.Extension("SMTPUTF8"); !plain && !ok {
-		if ascii(l.to) {
+		if plainTo {
 			return "", errNoUTF8From
 		}
 		return "", errNoUTF8To
@@ -134,8 +136,10 @@ func (c *conversation) transmit(ctx context.Context, l *letter) (reply string, e
 		return "", err
 	}
 	c.phase = recipient
-	if err := c.client.Rcpt(path(l.to)); err != nil {
-		return "", err
+	for _, to := range l.to { // all or none: it is one message
+		if err := c.client.Rcpt(path(to)); err != nil {
+			return "", err
+		}
 	}
 	c.phase = content
 	w, err := c.client.Data()

@@ -37,6 +37,9 @@ const (
 	codeNoUTF8  = "smtputf8"
 )
 
+// replyPrefix begins the code of a reply.
+const replyPrefix = "smtp_"
+
 // outcome says what an error in this phase came to. Nothing of the error's text goes into it.
 func (p phase) outcome(err error) state.Outcome {
 	if r, ok := asReply(err); ok {
@@ -76,7 +79,7 @@ func (p phase) lossCode(err error) string {
 
 // refusal is the table of replies. Enhanced codes are more exact than the three digits, so they are looked at first.
 func (p phase) refusal(code int, enhanced string) state.Outcome {
-	o := state.Outcome{Code: fmt.Sprintf("smtp_%d", code)}
+	o := state.Outcome{Code: fmt.Sprintf("%s%d", replyPrefix, code)}
 	if enhanced != "" {
 		o.Code += "_" + enhanced
 	}

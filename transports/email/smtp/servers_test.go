@@ -34,6 +34,7 @@ type relay struct {
 
 	mu     sync.Mutex
 	mails  []string
+	rcpts  []string
 	logins []string
 }
 
@@ -90,7 +91,13 @@ func (s *session) Reset()        {}
 func (s *session) Logout() error { return nil }
 
 func (s *session) Mail(string, *server.MailOptions) error { return call(s.relay.mail, s.conn) }
-func (s *session) Rcpt(string, *server.RcptOptions) error { return call(s.relay.rcpt, s.conn) }
+
+func (s *session) Rcpt(to string, _ *server.RcptOptions) error {
+	s.relay.mu.Lock()
+	s.relay.rcpts = append(s.relay.rcpts, to)
+	s.relay.mu.Unlock()
+	return call(s.relay.rcpt, s.conn)
+}
 
 func (s *session) Data(body io.Reader) error {
 	if s.relay.data != nil {

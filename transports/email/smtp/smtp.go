@@ -10,6 +10,7 @@
 package smtp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/transports/email"
+	"github.com/recado-dev/recado/transports/internal/httpsend"
 )
 
 // Security says how the connection is protected. Certificates are always verified, and TLS is 1.2 at least.
@@ -63,6 +65,11 @@ type Config struct {
 	// certainly sent nothing and costs no attempt, so keep it well below the attempt's timeout. 0:
 	// [DefaultConnectTimeout]; otherwise more than 0.
 	ConnectTimeout time.Duration
+
+	// Outcomes say what replies mean instead of what [Sender.Send] says. A key is a reply with its enhanced status code, as in
+	// smtp_552_5.2.2, or without, as in smtp_552, for all that have no line of their own, in whatever phase they come. Each line
+	// is OK or has a category; one without a Code keeps the reply's.
+	Outcomes map[string]state.Outcome
 }
 
 // String returns host, port and nothing secret.
@@ -119,6 +126,9 @@ func New(c Config) (*Sender, error) {
 	case c.ConnectTimeout < 0:
 		return nil, &state.InvalidError{Field: "ConnectTimeout", Reason: "must not be negative"}
 	}
+	if err := httpsend.Table(c.Outcomes).Check(); err != nil {
+		return nil, err
+	}
 	return &Sender{
 		config: c,
 		tls:    &tls.Config{ServerName: c.Host, RootCAs: c.RootCAs, MinVersion: tls.VersionTLS12},
@@ -173,9 +183,23 @@ func (s *Sender) Send(ctx context.Context, m email.Mail) state.Outcome {
 	var c conversation
 	reply, err := c.run(ctx, s, l)
 	if err != nil {
-		return c.phase.outcome(err)
+		return s.config.outcome(c.phase.outcome(err))
 	}
 	return state.Outcome{OK: true, ExternalID: queueID(reply)}
+}
+
+// outcome is the caller's own for a reply, or o.
+func (c Config) outcome(o state.Outcome) state.Outcome {
+	reply, _, _ := strings.Cut(strings.TrimPrefix(o.Code, replyPrefix), "_")
+	for _, key := range []string{o.Code, replyPrefix + reply} {
+		if line, ok := c.Outcomes[key]; ok && strings.HasPrefix(o.Code, replyPrefix) {
+			if !line.OK { // whether anything went out is a fact
+				line.Code, line.NotCalled = cmp.Or(line.Code, o.Code), o.NotCalled
+			}
+			return line
+		}
+	}
+	return o
 }
 
 func (s *Sender) address() string {

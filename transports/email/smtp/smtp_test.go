@@ -121,6 +121,8 @@ func TestRefusals(t *testing.T) {
 		{"MAIL 451 4.7.1", &relay{mail: refuse(451, 4, 7, 1)}, network("smtp_451_4.7.1")},
 		{"MAIL 452", &relay{mail: refuse(452, 4, 3, 1)}, refused(state.CategoryRateLimit, "smtp_452_4.3.1")},
 		{"MAIL 500", &relay{mail: refuse(500)}, refused(state.CategoryRejected, "smtp_500")},
+		{"MAIL 502", &relay{mail: refuse(502)}, refused(state.CategoryRejected, "smtp_502")},
+		{"MAIL 503", &relay{mail: refuse(503)}, refused(state.CategoryRejected, "smtp_503")},
 		{"MAIL 504", &relay{mail: refuse(504, 5, 5, 4)}, refused(state.CategoryRejected, "smtp_504_5.5.4")},
 		{"MAIL 530", &relay{mail: refuse(530, 5, 7, 0)}, account(state.CategoryCredentials, "smtp_530_5.7.0")},
 		{"MAIL 534", &relay{mail: refuse(534)}, account(state.CategoryCredentials, "smtp_534")},
@@ -151,6 +153,7 @@ func TestRefusals(t *testing.T) {
 		{"RCPT 552 5.2.2, full", &relay{rcpt: refuse(552, 5, 2, 2)}, refused(state.CategoryRejected, "smtp_552_5.2.2")},
 		{"RCPT 553", &relay{rcpt: refuse(553)}, refused(state.CategoryNumber, "smtp_553")},
 		{"RCPT 554 5.7.1", &relay{rcpt: refuse(554, 5, 7, 1)}, refused(state.CategoryRejected, "smtp_554_5.7.1")},
+		{"RCPT 555", &relay{rcpt: refuse(555)}, refused(state.CategoryRejected, "smtp_555")},
 		{"RCPT 556", &relay{rcpt: refuse(556, 5, 1, 10)}, refused(state.CategoryNumber, "smtp_556_5.1.10")},
 		{"RCPT 599, unheard of", &relay{rcpt: refuse(599)}, refused(state.CategoryRejected, "smtp_599")},
 		{"end 421", onData(refuse(421)), network("smtp_421")},
@@ -178,6 +181,29 @@ func TestRefusals(t *testing.T) {
 			s := newSender(t, Config{Port: tt.relay.start(t), Security: InsecurePlaintext})
 			check(t, send(t, t.Context(), s, testMail), tt.want)
 		})
+	}
+}
+
+// Lines of the caller's own count before the table, the more exact one first.
+func TestOutcomes(t *testing.T) {
+	full := state.Outcome{Category: state.CategoryRateLimit, RetryAfter: time.Hour}
+	lines := map[string]state.Outcome{
+		"smtp_552_5.2.2": full, "smtp_552": {Category: state.CategoryTemplate, Code: "propio"}, "smtp_421": {Category: state.CategoryRateLimit},
+	}
+	full.Code = "smtp_552_5.2.2"
+	for _, tt := range []struct {
+		relay *relay
+		want  state.Outcome
+	}{
+		{&relay{rcpt: refuse(552, 5, 2, 2)}, full},
+		{&relay{rcpt: refuse(552, 5, 3, 4)}, refused(state.CategoryTemplate, "propio")},
+		{&relay{rcpt: refuse(421, 4, 7, 0)}, refused(state.CategoryRateLimit, "smtp_421_4.7.0")},
+		{&relay{rcpt: refuse(550)}, refused(state.CategoryNumber, "smtp_550")},
+		{&relay{rcpt: cut}, network(codeCut)},
+		{&relay{greet: refuse(421)}, state.Outcome{Category: state.CategoryRateLimit, Code: "smtp_421", NotCalled: true}},
+	} {
+		s := newSender(t, Config{Port: tt.relay.start(t), Security: InsecurePlaintext, Outcomes: lines})
+		check(t, send(t, t.Context(), s, testMail), tt.want)
 	}
 }
 
@@ -682,6 +708,7 @@ func TestNew(t *testing.T) {
 		{"Host", func(c *Config) { c.Host = "mx.example:587" }},
 		{"", func(c *Config) { c.Host = "::1" }},
 		{"Port", func(c *Config) { c.Port = -1 }},
+		{"Outcomes", func(c *Config) { c.Outcomes = map[string]state.Outcome{"smtp_552": {Code: "x"}} }},
 		{"Port", func(c *Config) { c.Port = 65536 }},
 		{"Security", func(c *Config) { c.Security = 3 }},
 		{"Username", func(c *Config) { c.Security, c.Username = InsecurePlaintext, canaryUser }},

@@ -75,6 +75,7 @@ func TestStatuses(t *testing.T) {
 		421: network(false), 423: network(false), 424: network(false), 425: network(false),
 		429: {Category: "limite"},
 		500: network(true), 502: network(true), 503: network(true), 504: network(true), 507: network(true), 520: network(true),
+		521: network(true), 522: network(true), 523: network(true), 524: network(true), 525: network(true), 526: network(true),
 		527: network(true), 529: network(true), 599: network(true),
 		418: network(false), 499: network(false), // unheard of: transient
 		600: network(true),

@@ -255,6 +255,30 @@ func TestWithoutAKnownCode(t *testing.T) {
 	}
 }
 
+// A parameter that is wrong is the customer's matter where it is the number, and says so.
+func TestWrongRecipient(t *testing.T) {
+	for details, want := range map[string]state.Outcome{
+		"Recipient phone number is invalid: canario": {Category: "numero", Code: "100:destino"},
+		"The parameter to is no phone number":        {Category: "numero", Code: "100:destino"},
+		"The template has no such recipient":         {Category: "rechazado", Code: "100"}, // about something else first
+		"The language is wrong":                      {Category: "rechazado", Code: "100"},
+		"":                                           {Category: "rechazado", Code: "100"},
+	} {
+		body, err := json.Marshal(map[string]any{"error": map[string]any{"code": 100, "error_data": map[string]string{"details": details}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := provider(t, answering(400, string(body))).Send(t.Context(), testCredentials, testMessage); got != want {
+			t.Errorf("%q: %+v", details, got)
+		}
+	}
+	for _, body := range []string{`{"error":{"code":100,"error_data":"recipient"}}`, `{"error":{"code":100,"message":"recipient"}}`} {
+		if got := provider(t, answering(400, body)).Send(t.Context(), testCredentials, testMessage); got.Code != "100" {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
+}
+
 func TestAccepted(t *testing.T) {
 	for body, id := range map[string]string{
 		`{"messages":[{"id":"wamid.1"},{"id":"x"}]}`: "wamid.1", `{"messages":[]}`: "", `{"messages":[{}]}`: "", `{}`: "", ``: "", `<p>`: "",
@@ -267,11 +291,14 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
+// What may pass after all is tried again by whoever says so.
 func TestOutcomes(t *testing.T) {
-	later := state.Outcome{Category: state.CategoryRateLimit, Code: "131049", RetryAfter: 24 * time.Hour}
-	s := provider(t, answering(400, `{"error":{"code":131049}}`), kapso.Outcomes(map[string]state.Outcome{"131049": later}))
-	if got := s.Send(t.Context(), testCredentials, testMessage); got != later {
-		t.Errorf("%+v", got)
+	for _, code := range []string{"131049", "132015"} {
+		later := state.Outcome{Category: state.CategoryRateLimit, Code: code, RetryAfter: 24 * time.Hour}
+		s := provider(t, answering(400, `{"error":{"code":`+code+`}}`), kapso.Outcomes(map[string]state.Outcome{code: later}))
+		if got := s.Send(t.Context(), testCredentials, testMessage); got != later {
+			t.Errorf("%+v", got)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	CodeTemplateSyncing = "plantilla_sincronizando" // limite: the template is there in a few minutes
 )
 
+// codeBadRecipient is the line for a 100, a parameter that is wrong, whose details say that it is the recipient.
+const codeBadRecipient = "100:destino"
+
 // codeUnknown begins the code of what no line explains.
 const codeUnknown = httpsend.CodeUnknown
 
@@ -40,7 +43,8 @@ var (
 )
 
 // DefaultOutcomes returns what refusals mean, in a map of the caller's own. A key is a Graph code, as in 131047, or a
-// status, as in http_402, for answers without a code. The key is also the code that is stored, unless the line has another.
+// status, as in http_402, for answers without a code, or 100:destino for a 100 whose details are about the recipient. The key
+// is also the code that is stored, unless the line has another.
 //
 // Two lines are often worth replacing with a transient one, through [Outcomes]: 131049 (marketing that Meta held back, and
 // may let through a day later) and 132015 (a template that is paused, and may come back).
@@ -71,7 +75,8 @@ func DefaultOutcomes() map[string]state.Outcome {
 		"132015": badModel, "132016": badModel, "132068": badModel, "134102": badModel,
 
 		"100": rejected, "131008": rejected, "131009": rejected, // a parameter
-		"130497": rejected, "131063": rejected, // the country
+		codeBadRecipient: number,
+		"130497":         rejected, "131063": rejected, // the country
 		"130472": rejected, "131049": rejected, // Meta keeps it from the recipient
 		"131050": {Category: state.CategoryRejected, Code: CodeOptedOut},
 		"131051": rejected, "131052": rejected, "131053": rejected, "131055": rejected, // the type, or its media
@@ -106,6 +111,9 @@ func (s *Sender) refusal(a httpsend.Answer) state.Outcome {
 	}
 	code, readable := graphCode(answer["error"])
 	if readable {
+		if code == "100" && inWords(details(answer["error"])) == state.CategoryNumber {
+			code = codeBadRecipient
+		}
 		if o, ok := s.table.Find(code, a); ok {
 			return o
 		}
@@ -136,6 +144,17 @@ func graphCode(raw json.RawMessage) (code string, ok bool) {
 	}
 	n, err := strconv.ParseUint(e.Code.String(), 10, 23)
 	return strconv.FormatUint(n, 10), err == nil
+}
+
+// details are Graph's words about an error that its code alone does not explain.
+func details(raw json.RawMessage) string {
+	var e struct {
+		Data struct{ Details string } `json:"error_data"`
+	}
+	if json.Unmarshal(raw, &e) != nil {
+		return ""
+	}
+	return e.Data.Details
 }
 
 func inWords(text string) string {

@@ -376,6 +376,39 @@ func TestAFailingRowDoesNotStandInTheWay(t *testing.T) {
 	})
 }
 
+// A tenant with a backlog delays another's message by what was due before it, and by nothing else: not by its failures,
+// which come again later, nor by what it goes on enqueueing, be it twice what the worker can do. There is no share per
+// tenant: what was due before is all done first.
+func TestABacklogDelaysOnlyWhatCameAfterIt(t *testing.T) {
+	for what, outcome := range map[string]state.Outcome{
+		"sent": accepted, "failing": {Category: state.CategoryNetwork, Code: "http_500"}, "unreachable": {Category: state.CategoryNetwork, NotCalled: true},
+	} {
+		bubble(t, what, func(t *testing.T) {
+			const backlog, batch = 200, 20
+			of := func(tenant string) func(*store.NewMessage) {
+				return func(m *store.NewMessage) { m.TenantID = tenant }
+			}
+			b, l := newBox(t), &ledger{takes: time.Second, answer: func(m transports.Message) state.Outcome {
+				if m.TenantID == "grande" {
+					return outcome
+				}
+				return accepted
+			}}
+			b.enqueue(backlog, of("grande"))
+			b.enqueue(1, of("chico"))
+			w := newWorker(t, b, dispatch.Config{Transports: serve(l), BatchSize: batch, Concurrency: 1})
+			for range 2 * backlog / batch {
+				w.ProcessBatch(t.Context())
+				b.enqueue(2*batch, of("grande"))
+			}
+			calls := l.sent()
+			if !slices.Equal(calls[:backlog+1], ids(backlog+1)) {
+				t.Errorf("it was call %d, and came behind %d others", slices.Index(calls, id(backlog+1))+1, backlog)
+			}
+		})
+	}
+}
+
 // Rows of writers that keep no rules are neither sent nor in the way.
 func TestForeignRows(t *testing.T) {
 	tests := []struct {

@@ -75,6 +75,9 @@ type Config struct {
 	// wait is up to a tenth shorter or longer.
 	PollInterval time.Duration
 
+	// Rand draws what spreads polls and pauses: from [0, 1), safe for concurrent use. Default: math/rand/v2.
+	Rand func() float64
+
 	// Grace is how long Run goes on after its context has ended, for the calls in flight. Calls still running then are
 	// cut off and count as timeouts. Default: the largest Timeout + 5 s.
 	Grace time.Duration

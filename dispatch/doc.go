@@ -9,4 +9,8 @@
 // Every channel has a lane of its own, so that a slow or dead provider holds up no other. [Worker.ProcessBatch] makes one
 // pass, [Worker.Drain] goes on until nothing is due (for a cron), [Worker.Run] streams until its context ends (for a
 // goroutine of a service). While a transport runs the worker holds no transaction and no connection.
+//
+// Within a channel what is due first goes first, whoever it belongs to. A tenant's backlog delays another's message by what
+// was due before it, never by what comes due later, but no tenant has a share of his own: channels are all that is kept
+// apart.
 package dispatch

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
@@ -304,20 +303,20 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 	fromHead := params.From == store.Mark{}
 	p.dry = found < params.Limit
 	switch {
+	case found == 0 && fromHead && p.mode == drain && p.open == 0:
+		p.lastClaim = true
 	case p.unstored:
-		p.nextClaim = now.Add(jitter(pause(p.failures)))
+		p.nextClaim = now.Add(p.w.jitter(pause(p.failures)))
 	case found == 0 && !fromHead: // there may be some below the mark
 		p.swept, p.dry = time.Time{}, false
 		p.nextClaim = now
 	case p.dry && p.mode == forever:
-		wait := jitter(p.w.cfg.PollInterval)
+		wait := p.w.jitter(p.w.cfg.PollInterval)
 		if !fromHead {
 			wait = min(wait, sweepEvery)
 		}
 		p.nextClaim = now.Add(wait)
 		p.askNextDue()
-	case found == 0 && p.mode == drain && p.open == 0:
-		p.lastClaim = true
 	default:
 		p.nextClaim = now
 	}
@@ -327,7 +326,7 @@ func (p *pass) claimed(params store.ClaimParams, sent time.Time, c store.Claim, 
 // no more after that many failures.
 func (p *pass) failed(most int) {
 	p.failures++
-	p.nextClaim = time.Now().Add(jitter(pause(p.failures)))
+	p.nextClaim = time.Now().Add(p.w.jitter(pause(p.failures)))
 	if p.mode != forever && p.failures >= most {
 		p.lastClaim = true
 	}
@@ -371,6 +370,6 @@ func pause(n int) time.Duration {
 }
 
 // jitter spreads waits by a tenth either way, so that workers started together drift apart.
-func jitter(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5+1)
+func (w *Worker) jitter(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(w.cfg.Rand()*float64(d/5))
 }

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/recado-dev/recado/state"
@@ -35,7 +37,8 @@ type Claimed struct {
 	Failed   bool
 }
 
-// Attempt describes a call that is about to be made.
+// Attempt describes a call that is about to be made. It prints and logs as id, channel and count alone: tenant and headers
+// are the application's.
 type Attempt struct {
 	ID          string
 	TenantID    string
@@ -46,6 +49,17 @@ type Attempt struct {
 	Waited      time.Duration     // since the message wanted to go out
 	Headers     map[string]string // not to be changed
 }
+
+// String returns id, channel and count.
+func (a Attempt) String() string {
+	return fmt.Sprintf("attempt %d of %d of message %s (%s)", a.Attempt, a.MaxAttempts, a.ID, a.Channel)
+}
+
+// GoString keeps %#v from printing what is the application's.
+func (a Attempt) GoString() string { return a.String() }
+
+// LogValue keeps log/slog from printing what is the application's.
+func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.String()) }
 
 // Settled describes a stored result.
 type Settled struct {

@@ -71,7 +71,7 @@ func (p *pass) settle(group []*job) {
 			p.settle(group[len(group)/2:])
 			return
 		}
-		wait := jitter(pause(try + group[0].waits))
+		wait := p.w.jitter(pause(try + group[0].waits))
 		// A process that slept past its time finds its connections broken at the first try.
 		late := (try > 1 || locked) && time.Now().Add(wait).After(settleBy)
 		if locked && !late && p.grace.Err() == nil {
@@ -135,7 +135,7 @@ func (p *pass) settled(group []*job) {
 func (p *pass) setAside(j *job) {
 	j.again = false
 	j.waits++
-	time.AfterFunc(jitter(pause(j.waits)), func() {
+	time.AfterFunc(p.w.jitter(pause(j.waits)), func() {
 		p.do(func() { p.finished = append(p.finished, j) })
 	})
 }

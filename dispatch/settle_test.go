@@ -322,6 +322,31 @@ func TestUnsettledResultsStopClaims(t *testing.T) {
 	})
 }
 
+// A drain whose last result could not be stored ends when it finds no more. It does not ask again and again until that
+// message's lease has ended.
+func TestADrainEndsAfterAResultThatWasNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t)
+		b.enqueue(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		faulty := &storetest.Faulty{Complete: b, Before: func(_ context.Context, c storetest.Call) error {
+			if c.N > 10 {
+				cancel()
+			}
+			if c.Op == storetest.OpSettle {
+				return errRefused
+			}
+			return nil
+		}}
+		w := newWorker(t, faulty, dispatch.Config{Transports: serve(answer(accepted))})
+		wantReport(t, w.Drain(ctx), dispatch.Report{Claimed: 1, Errors: 1, LastError: "23514"})
+		if claims := faulty.Calls(storetest.OpClaim); claims > 3 {
+			t.Errorf("%d claims for one message", claims)
+		}
+	})
+}
+
 // A database that refuses every result (a column is missing, say) does not have the whole outbox sent in vain.
 func TestRefusedResultsSlowClaimsDown(t *testing.T) {
 	refusing := func(until time.Duration) func(storetest.Call) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,9 @@ func New(s store.Store, cfg Config) (*Worker, error) {
 	}
 	if cfg.Observer != nil {
 		w.observer = guarded{cfg.Observer}
+	}
+	if w.cfg.Rand == nil {
+		w.cfg.Rand = rand.Float64
 	}
 	if w.cfg.PollInterval == 0 {
 		w.cfg.PollInterval = DefaultPollInterval

@@ -48,13 +48,15 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 const maxRefused = 100
 
 // claimApart claims row by row, for a batch that the database refuses as a whole: a trigger or constraint of the
-// application's, or a value of a foreign writer, must not stop a channel. It passes over the rows that are to blame.
+// application's, or a value of a foreign writer, must not stop a channel. It passes over the rows that are to blame. Where it
+// fails halfway, what it has taken is handed out all the same: it is charged, and the next claim meets the failure.
 func (s *Store) claimApart(ctx context.Context, p store.ClaimParams, now any, token store.Token, refusal error) (store.Claim, error) {
 	var taken []store.Message
 	var refused []store.Closed
+	var failure error
 	next := p
 	next.Limit = 1
-	for len(taken) < p.Limit && len(refused) < maxRefused {
+	for failure == nil && len(taken) < p.Limit && len(refused) < maxRefused {
 		var rows []store.Message
 		err := s.inTx(ctx, "claim", func(tx *sql.Tx) (err error) {
 			rows, err = s.dialect.claim(ctx, tx, s.sql, now, next, token)
@@ -69,18 +71,22 @@ func (s *Store) claimApart(ctx context.Context, p store.ClaimParams, now any, to
 				next.From = store.Mark{Turn: m.Row().Turn(), ID: m.ID}
 			}
 		case !store.Refused(err):
-			return store.Claim{}, err // what was taken so far waits for its lease
+			failure = err
 		default:
 			row, peekErr := s.peek(ctx, next, now)
 			if peekErr != nil {
-				return store.Claim{}, refusal // it is not about a row
+				failure = refusal // it is not about a row
+				break
 			}
 			next.From = row
 			refused = append(refused, store.Closed{ID: row.ID, Code: store.ErrorCode(err)})
 		}
 	}
-	if len(taken) == 0 && len(refused) == maxRefused {
-		return store.Claim{}, refusal // nor is this
+	if failure == nil && len(refused) == maxRefused {
+		failure = refusal // nor is this
+	}
+	if failure != nil && len(taken) == 0 {
+		return store.Claim{}, failure
 	}
 	c := sortClaim(taken, p)
 	c.Refused = refused

@@ -42,7 +42,7 @@ type Dialect interface {
 
 	// What Migrate and Check look at.
 	adopts() bool // what a table of the TypeScript package's lacks can be added to it: see Store.adopt
-	lockSchema(ctx context.Context, tx *sql.Tx, n names) error
+	lockSchema(ctx context.Context, tx *sql.Tx, q queries, n names) error
 	inspect(ctx context.Context, q querier, n names) (catalog, error)
 	settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error)
 }

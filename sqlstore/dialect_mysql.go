@@ -38,6 +38,10 @@ func (mysql) tenantType(text bool) string {
 	return "char(36)"
 }
 
+// maxForeignID is how long the ids are that statements can name: of a longer one, which nobody could claim, they would
+// see a part.
+const maxForeignID = 255
+
 // A foreign writer's id may be any text that the column holds.
 func (mysql) id(text string) (string, bool) { return text, text != "" }
 
@@ -60,10 +64,15 @@ func (mysql) txOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
-var parameter = regexp.MustCompile(`\?\d+`)
+var (
+	parameter = regexp.MustCompile(`\?\d+`)
+	jsonText  = regexp.MustCompile(`(char\(\d+\)|longtext) PATH`)
+)
 
-// compile puts the arguments in the order of their places: here a parameter has no number.
+// compile puts the arguments in the order of their places: here a parameter has no number. And it gives the texts in a
+// JSON_TABLE our character set: MariaDB would take the database's, and turn what that lacks into question marks.
 func (mysql) compile(sql string) statement {
+	sql = jsonText.ReplaceAllString(sql, "$1 CHARACTER SET utf8mb4 PATH")
 	order := []int{}
 	text := parameter.ReplaceAllStringFunc(sql, func(p string) string {
 		n, _ := strconv.Atoi(p[1:]) // digits
@@ -73,6 +82,9 @@ func (mysql) compile(sql string) statement {
 	return statement{text, order}
 }
 
+// Three things work on MariaDB alone. Where a JSON_TABLE is under a locking clause itself, and not in a derived table,
+// MySQL refuses the statement (error 3569). Of a NULL in one, MySQL 8.0.16 makes the text null: "" stands for none. And
+// newer ones take a parameter of a JSON function to be JSON, not its text.
 func (mysql) templates() templates {
 	return expand(templates{
 		schema: []string{
@@ -114,11 +126,12 @@ INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idemp
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
 VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(cast(?10 AS datetime(6)), {now}), ?11, ?12, {now}, {now})`,
 
+		// MariaDB cuts a bare longtext to what a smaller column holds, in strict mode too, but no result of a function.
 		insertMany: `
 INSERT INTO {table} (id, {tenant}, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
-SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave, d.maximo,
-	coalesce(cast(d.programado AS datetime(6)), {now}), cast(d.vence AS datetime(6)), d.cabeceras_, {now}, {now}
+SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, concat(d.datos_), d.clave, d.maximo,
+	coalesce(cast(nullif(d.programado, '') AS datetime(6)), {now}), cast(nullif(d.vence, '') AS datetime(6)), concat(nullif(d.cabeceras_, '')), {now}, {now}
 FROM JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar({max_tenant}) PATH '$[1]',
 	canal_ varchar(63) PATH '$[2]', destino_ varchar({max_destination}) PATH '$[3]', plantilla_ varchar({max_template}) PATH '$[4]',
 	datos_ longtext PATH '$[5]', clave varchar({max_key}) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',
@@ -142,14 +155,14 @@ ORDER BY turno, id LIMIT ?5
 FOR UPDATE SKIP LOCKED`,
 
 		claim: `
-UPDATE JSON_TABLE(?4, '$[*]' COLUMNS (uid char(36) PATH '$[0]', cargo int PATH '$[1]', fin varchar({max_code}) PATH '$[2]')) AS d
-STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
-	o.estado = CASE WHEN d.fin IS NULL THEN {procesando} ELSE {fallido} END,
+UPDATE JSON_TABLE(?4, '$[*]' COLUMNS (uid varchar({max_id}) PATH '$[0]', cargo int PATH '$[1]', fin varchar({max_code}) PATH '$[2]')) AS d
+{by_id} SET
+	o.estado = CASE WHEN d.fin = '' THEN {procesando} ELSE {fallido} END,
 	o.intentos = o.intentos + d.cargo,
-	o.bloqueado_hasta = CASE WHEN d.fin IS NULL THEN cast(?2 AS datetime(6)) END,
-	o.reclamo = CASE WHEN d.fin IS NULL THEN ?3 END,
-	o.ultimo_error_categoria = CASE WHEN d.fin IS NULL THEN o.ultimo_error_categoria ELSE {red} END,
-	o.ultimo_error_codigo = CASE WHEN d.fin IS NULL THEN o.ultimo_error_codigo ELSE d.fin END,
+	o.bloqueado_hasta = CASE WHEN d.fin = '' THEN cast(?2 AS datetime(6)) END,
+	o.reclamo = CASE WHEN d.fin = '' THEN ?3 END,
+	o.ultimo_error_categoria = CASE WHEN d.fin = '' THEN o.ultimo_error_categoria ELSE {red} END,
+	o.ultimo_error_codigo = CASE WHEN d.fin = '' THEN o.ultimo_error_codigo ELSE d.fin END,
 	o.actualizado_en = {now}`,
 
 		peek: `
@@ -169,7 +182,7 @@ FOR UPDATE SKIP LOCKED`,
 		fenced: `SELECT o.id FROM {fenced}`,
 
 		settle: `
-UPDATE {settlements} SET
+UPDATE {settlements} AS d {by_id} SET
 	o.estado = d.estado_,
 	o.intentos = o.intentos - d.devuelto,
 	o.proximo_intento_en = CASE WHEN d.espera < 0 THEN o.proximo_intento_en ELSE {now} + INTERVAL d.espera MICROSECOND END,
@@ -182,24 +195,24 @@ UPDATE {settlements} SET
 	o.actualizado_en = {now}`,
 
 		repeated: `
-SELECT o.id FROM {settlements}
+SELECT o.id FROM {settlements} AS d {by_id}
 WHERE o.reclamo = d.token AND o.estado = d.estado_ AND o.intentos = d.cuenta AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + INTERVAL d.espera MICROSECOND)
-	AND (NOT d.conserva OR coalesce(o.turno <= o.actualizado_en, false)) -- given back, not put off
+	AND (NOT d.conserva OR coalesce(o.proximo_intento_en <= o.actualizado_en, true)) -- given back, not put off
 	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
 	AND (d.estado_ <> {enviado} OR coalesce(o.id_externo, '') = d.externo)`,
 
 		renew: `
-UPDATE {settlements} SET
+UPDATE {settlements} AS d {by_id} SET
 	o.bloqueado_hasta = cast(d.plazo AS datetime(6)) + INTERVAL ?3 MICROSECOND, o.actualizado_en = {now}`,
 
 		lockPurge: `
 SELECT id, {text terminado} FROM {table} FORCE INDEX ({end_index})
-WHERE terminado < ?1 AND terminado >= coalesce(?2, {first}) AND json_contains(?3, json_quote(estado))
+WHERE terminado < ?1 AND terminado >= coalesce(?2, {first}) AND locate(json_quote(estado), ?3)
 ORDER BY terminado, id LIMIT ?4
 FOR UPDATE SKIP LOCKED`,
 
-		purge: `DELETE o FROM {ids} AS d STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid`,
+		purge: `DELETE o FROM {ids} AS d {by_id}`,
 
 		clock:    `SELECT {text {now}}`,
 		get:      `SELECT {columns} FROM {table} WHERE id = ?1`,
@@ -235,7 +248,7 @@ GROUP BY estado ORDER BY count(*) DESC, estado`,
 
 		requeue: act[string]{
 			lock: `
-SELECT o.id FROM {act_rows} WHERE o.estado IN ({requeueable})
+SELECT o.id FROM {act_locks} WHERE o.estado IN ({requeueable})
 FOR UPDATE`,
 			write: `
 UPDATE {act_rows} SET
@@ -245,7 +258,7 @@ UPDATE {act_rows} SET
 
 		cancel: act[string]{
 			lock: `
-SELECT o.id FROM {act_rows} WHERE o.estado IN ({cancellable})
+SELECT o.id FROM {act_locks} WHERE o.estado IN ({cancellable})
 FOR UPDATE`,
 			write: `
 UPDATE {act_rows} SET
@@ -272,17 +285,19 @@ UPDATE {act_rows} SET
 		// The row form, (turno, id) > (…), would be no range of the index.
 		"{behind_mark}", "(turno > coalesce(?3, {first}) OR (turno = coalesce(?3, {first}) AND id > ?4))",
 		"{first}", "'1000-01-01 00:00:00'", // before every time
-		"{act_rows}", "{ids} AS d STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid",
-		"{ids}", "JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$'))",
-		"{fenced}", `{settlements}
+		"{act_rows}", "{ids} AS d {by_id}",
+		"{act_locks}", "(SELECT * FROM {ids} AS j) AS d {by_id}",
+		"{ids}", "JSON_TABLE(?2, '$[*]' COLUMNS (uid varchar({max_id}) PATH '$'))",
+		"{fenced}", `(SELECT * FROM {settlements} AS j) AS d {by_id}
 WHERE o.reclamo = d.token AND o.estado = {procesando}
 	AND o.bloqueado_hasta IN (cast(d.plazo AS datetime(6)), cast(d.plazo AS datetime(6)) + INTERVAL ?3 MICROSECOND)`,
-		"{settlements}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
+		"{settlements}", `JSON_TABLE(?2, '$[*]' COLUMNS (uid varchar({max_id}) PATH '$[0]', token char(36) PATH '$[1]',
 	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
 	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar({max_code}) PATH '$[8]',
-	codigo varchar({max_code}) PATH '$[9]', externo varchar({max_external_id}) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid`,
-		"{keys}", `JSON_TABLE(?2, '$[*]' COLUMNS (inquilino varchar({max_tenant}) PATH '$[0]', clave varchar({max_key}) PATH '$[1]')) AS d`,
+	codigo varchar({max_code}) PATH '$[9]', externo varchar({max_external_id}) PATH '$[10]', duda int PATH '$[11]'))`,
+		"{keys}", `(SELECT * FROM JSON_TABLE(?2, '$[*]' COLUMNS (inquilino varchar({max_tenant}) PATH '$[0]', clave varchar({max_key}) PATH '$[1]')) AS j) AS d`,
+		"{by_id}", "STRAIGHT_JOIN {table} AS o FORCE INDEX (PRIMARY) ON o.id = d.uid",
+		"{max_id}", strconv.Itoa(maxForeignID),
 		"{max_tenant}", strconv.Itoa(store.MaxTenantLength),
 		"{max_destination}", strconv.Itoa(store.MaxDestinationLength),
 		"{max_template}", strconv.Itoa(store.MaxTemplateLength),
@@ -320,16 +335,21 @@ const maxStatement = 1 << 20
 func (d mysql) insertMany(ctx context.Context, tx store.Tx, q queries, now any, rows []newRow) (insertion, error) {
 	made := insertion{ids: make(map[string]bool, len(rows))}
 	for len(rows) > 0 {
-		n, size := 0, 0
-		for n < len(rows) && size < maxStatement {
-			size += len(rows[n].DataJSON)
-			n++
+		n := 0
+		var table strings.Builder
+		for separator := "["; n < len(rows) && table.Len() < maxStatement; n++ {
+			cells := rows[n].args(d)
+			for i, v := range cells {
+				if v == nil {
+					cells[i] = ""
+				}
+			}
+			row := jsonTable([][]any{cells})
+			table.WriteString(separator + row[1:len(row)-1])
+			separator = ","
 		}
-		cells := make([][]any, n)
-		for i, r := range rows[:n] {
-			cells[i] = r.args(d)
-		}
-		switch err := q.insertMany.exec(ctx, tx, now, jsonTable(cells)); {
+		table.WriteString("]")
+		switch err := q.insertMany.exec(ctx, tx, now, table.String()); {
 		case err == nil:
 			for _, r := range rows[:n] {
 				made.ids[r.id] = true
@@ -378,7 +398,7 @@ func (d mysql) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p stor
 	}
 	writes := make([][]any, len(all))
 	for i, m := range all {
-		end := any(nil)
+		end := ""
 		if m.State.Terminal() {
 			end = m.LastErrorCode
 			taken.Messages = append(taken.Messages, m)
@@ -476,7 +496,7 @@ func (mysql) adopts() bool { return false }
 
 // lockSchema has nothing to do: the server lets one CREATE TABLE IF NOT EXISTS of a table run at a time, and no
 // transaction holds one.
-func (mysql) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+func (mysql) lockSchema(context.Context, *sql.Tx, queries, names) error { return nil }
 
 func (d mysql) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	c := catalog{fits: mysqlFits, clustered: true}
@@ -501,7 +521,7 @@ FROM information_schema.columns`+ofTable, args...)
 	}
 	rows, err = q.QueryContext(ctx, `
 SELECT index_name, min(non_unique) = 0, false, true, '',
-	group_concat(CASE WHEN sub_part IS NULL THEN column_name ELSE '(a prefix)' END ORDER BY seq_in_index)
+	group_concat(coalesce(CASE WHEN sub_part IS NULL THEN column_name END, '(a prefix or an expression)') ORDER BY seq_in_index)
 FROM information_schema.statistics`+ofTable+`
 GROUP BY index_name ORDER BY index_name`, args...)
 	if err != nil {
@@ -521,7 +541,7 @@ UNION ALL
 SELECT concat('its engine is ', engine, ', not InnoDB') FROM information_schema.tables`+ofTable+` AND engine <> 'InnoDB'
 UNION ALL
 SELECT 'lower_case_table_names is set, so that its name is not told from another in lower case'
-WHERE @@lower_case_table_names > 0 AND ? <> lower(?)`, append(append(args, args...), n.plainTable, n.plainTable)...)
+FROM dual WHERE @@lower_case_table_names > 0 AND ? <> lower(?)`, append(append(args, args...), n.plainTable, n.plainTable)...)
 	if err != nil {
 		return c, err
 	}
@@ -549,16 +569,17 @@ var varchar = regexp.MustCompile(`^varchar\((\d+)\)$`)
 
 // mysqlFits reports whether a column holds all that one of ours does.
 func mysqlFits(have, want string) bool {
-	w := varchar.FindStringSubmatch(want)
-	if w == nil {
-		return want == "char(36)" && (have == "uuid" || varchar.MatchString(have))
+	w, h, wide := varchar.FindStringSubmatch(want), varchar.FindStringSubmatch(have), 0
+	if h != nil {
+		wide, _ = strconv.Atoi(h[1]) // digits
 	}
-	switch h := varchar.FindStringSubmatch(have); {
+	switch {
+	case w == nil:
+		return want == "char(36)" && (have == "uuid" || wide >= 36 && wide <= maxForeignID)
 	case h == nil:
 		return have == "text" || have == "mediumtext" || have == "longtext"
 	default:
-		wide, _ := strconv.Atoi(h[1]) // digits, both
-		needed, _ := strconv.Atoi(w[1])
+		needed, _ := strconv.Atoi(w[1]) // digits
 		return wide >= needed
 	}
 }
@@ -566,7 +587,8 @@ func mysqlFits(have, want string) bool {
 func (mysql) settings(ctx context.Context, db *sql.DB) (problems, advice []string, err error) {
 	rows, err := db.QueryContext(ctx, `
 SHOW VARIABLES WHERE variable_name IN ('version', 'sql_mode', 'character_set_client', 'read_only', 'log_bin', 'binlog_format',
-	'innodb_flush_log_at_trx_commit')`)
+	'innodb_flush_log_at_trx_commit', 'autocommit', 'completion_type', 'tx_read_only', 'transaction_read_only', 'sql_safe_updates',
+	'unique_checks')`)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -595,8 +617,17 @@ SHOW VARIABLES WHERE variable_name IN ('version', 'sql_mode', 'character_set_cli
 	if mode := set["sql_mode"]; strings.Contains(mode, "EMPTY_STRING_IS_NULL") || strings.Contains(mode, "ORACLE") {
 		problems = append(problems, "sql_mode has EMPTY_STRING_IS_NULL or ORACLE, with which statements mean something else")
 	}
-	if set["read_only"] == "ON" {
-		problems = append(problems, "the server is read-only: a replica, or read_only is on")
+	if set["read_only"] == "ON" || set["tx_read_only"] == "ON" || set["transaction_read_only"] == "ON" {
+		problems = append(problems, "the server is read-only here: a replica, or read_only or transaction_read_only is on")
+	}
+	if set["autocommit"] == "OFF" || set["completion_type"] != "NO_CHAIN" {
+		problems = append(problems, "autocommit is off or completion_type is not NO_CHAIN, so that idle connections stay in a transaction and read what is old")
+	}
+	if set["sql_safe_updates"] == "ON" {
+		problems = append(problems, "sql_safe_updates is on, with which the server refuses to write a list of rows")
+	}
+	if set["unique_checks"] == "OFF" {
+		problems = append(problems, "unique_checks is off: messages could be enqueued twice")
 	}
 	if set["log_bin"] == "ON" && set["binlog_format"] == "STATEMENT" {
 		problems = append(problems, "binlog_format is STATEMENT, with which the server refuses writes in READ COMMITTED: set it to ROW or MIXED")

@@ -192,7 +192,7 @@ SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigin
 JOIN {table} AS o ON o.id = d.id
 WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + d.espera * {us})
-	AND (NOT d.conserva OR coalesce(o.turno <= o.actualizado_en, false)) -- given back, not put off
+	AND (NOT d.conserva OR coalesce(o.proximo_intento_en <= o.actualizado_en, true)) -- given back, not put off
 	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
 	AND (d.estado <> {enviado} OR coalesce(o.id_externo, '') = d.externo)`,
 
@@ -397,7 +397,7 @@ func (postgres) adopts() bool { return true }
 
 // lockSchema lets one migration of a table run at a time: CREATE … IF NOT EXISTS is not safe against itself. The lock
 // ends with the transaction.
-func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, n names) error {
+func (postgres) lockSchema(ctx context.Context, tx *sql.Tx, _ queries, n names) error {
 	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, schemaLock(n))
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/recado-dev/recado/store"
@@ -155,7 +156,7 @@ FROM (SELECT {value 0} AS id, {value 1} AS reclamo, {value 3} AS estado, {value 
 JOIN {table} AS o ON o.id = d.id
 WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + d.espera)
-	AND (NOT d.conserva OR o.turno <= o.actualizado_en) -- given back, not put off
+	AND (NOT d.conserva OR coalesce(o.proximo_intento_en <= o.actualizado_en, true)) -- given back, not put off
 	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
 	AND (d.estado <> {enviado} OR coalesce(o.id_externo, '') = d.externo)`,
 
@@ -251,11 +252,13 @@ func (d sqlite) rows(rows []newRow) string {
 
 // jsonTable is a list, or one of rows, as JSON, for engines that have no array parameters.
 func jsonTable[T string | []any](rows []T) string {
-	text, err := json.Marshal(rows)
-	if err != nil {
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // which would make an e-mail's body much longer
+	if err := enc.Encode(rows); err != nil {
 		panic(err) // texts, numbers and NULL cannot fail
 	}
-	return string(text)
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 func (d sqlite) claim(ctx context.Context, tx *sql.Tx, q queries, now any, p store.ClaimParams, t store.Token) ([]store.Message, error) {
@@ -340,8 +343,11 @@ func hits(ctx context.Context, tx *sql.Tx, ids []string, query statement, args .
 // SQLite cannot add a stored generated column to a table.
 func (sqlite) adopts() bool { return false }
 
-// lockSchema has nothing to do: SQLite has one writer at a time.
-func (sqlite) lockSchema(context.Context, *sql.Tx, names) error { return nil }
+// lockSchema creates the table at once: there is one writer at a time, and one that has read first may be told that it is
+// too late.
+func (sqlite) lockSchema(ctx context.Context, tx *sql.Tx, q queries, _ names) error {
+	return q.schema[0].exec(ctx, tx)
+}
 
 func (sqlite) inspect(ctx context.Context, q querier, n names) (catalog, error) {
 	var c catalog

@@ -1,4 +1,4 @@
-// Package sqlstore is the outbox over database/sql: PostgreSQL and SQLite.
+// Package sqlstore is the outbox over database/sql: PostgreSQL, MySQL, MariaDB and SQLite.
 //
 // It promises that a message enqueued in a transaction exists if, and only if, that transaction commits, and keeps the
 // contract of package store on every engine. The application needs no broker and no second connection: [Store.Enqueue]
@@ -11,5 +11,6 @@
 //
 // [Store.Check] compares the database with what the store needs and says what is wrong, or slower than it could be.
 //
-// All SQL of an engine stands in its own file, in the same order: dialect_postgres.go, dialect_sqlite.go.
+// All SQL of an engine stands in its own file, in the same order: dialect_postgres.go, dialect_mysql.go and
+// dialect_sqlite.go.
 package sqlstore

@@ -80,7 +80,7 @@ var errHeld = errors.New("a row is locked by another transaction")
 // repeatable codes ask for the transaction to be run again.
 func repeatable(code string) bool {
 	switch code {
-	case "40001", "40P01", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED":
+	case "40001", "40P01", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED":
 		return true
 	}
 	return false
@@ -90,7 +90,8 @@ func repeatable(code string) bool {
 // limits, an error raised by a trigger.
 func refused(code string) bool {
 	switch code {
-	case "1048", "1054", "1062", "1142", "1143", "1146", "1264", "1366", "1406", "1451", "1452", "1644", "3819", "4025":
+	case "1048", "1054", "1062", "1142", "1143", "1146", "1153", "1264", "1265", "1292", "1305", "1364", "1365", "1366", "1370",
+		"1406", "1442", "1449", "1451", "1452", "1644", "1690", "3819", "4025":
 		// From https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html, the last is MariaDB's. A syntax error is none: a server
 		// that is too old refuses every row.
 		return true

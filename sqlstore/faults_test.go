@@ -187,6 +187,33 @@ func TestClaimFaults(t *testing.T) {
 			t.Error("a violated constraint is worth repeating")
 		}
 	})
+	t.Run("refused as a batch, and lost halfway", func(t *testing.T) {
+		for _, looking := range []bool{false, true} {
+			box, mock := mockStore(t)
+			refusal := &pq.Error{Code: "23514", Message: secret}
+			attempt := func() *sqlmock.ExpectedQuery {
+				mock.ExpectBegin()
+				mock.ExpectExec(box.sql.beforeClaim.text).WillReturnResult(sqlmock.NewResult(0, 1))
+				return mock.ExpectQuery(box.sql.claim.text).WithArgs(anyArgs(8)...)
+			}
+			attempt().WillReturnError(refusal)
+			mock.ExpectRollback()
+			attempt().WillReturnRows(mockRows(true, state.Processing))
+			mock.ExpectCommit()
+			if looking {
+				attempt().WillReturnError(refusal)
+				mock.ExpectRollback()
+				mock.ExpectQuery(box.sql.peek.text).WithArgs(anyArgs(4)...).WillReturnError(errLost)
+			} else {
+				attempt().WillReturnError(errLost)
+				mock.ExpectRollback()
+			}
+			c, err := box.Claim(t.Context(), claimParams())
+			if err != nil || len(c.Messages) != 1 {
+				t.Errorf("the claim is %+v, %v, want the row that it took", c, err)
+			}
+		}
+	})
 	t.Run("context cut", func(t *testing.T) {
 		box, mock := mockStore(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -362,4 +389,47 @@ func TestLookupFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutNull is an argument that is a JSON table without a null: see the MySQL dialect's templates.
+type withoutNull struct{}
+
+func (withoutNull) Match(v driver.Value) bool {
+	table, ok := v.(string)
+	return ok && strings.HasPrefix(table, "[") && !strings.Contains(table, "null")
+}
+
+func TestMySQLTablesHoldNoNull(t *testing.T) {
+	box, mock := mockStore(t)
+	box, err := New(box.db, MySQL, Config{TextTenant: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("insert", func(t *testing.T) {
+		mock.ExpectBegin()
+		mock.ExpectExec(box.sql.insertMany.text).WithArgs(append(anyArgs(3), withoutNull{})...).WillReturnError(errLost)
+		mock.ExpectRollback()
+		tx, err := box.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := box.EnqueueAll(t.Context(), tx, []store.NewMessage{message("a")}); !errors.Is(err, errLost) {
+			t.Error(err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("claim", func(t *testing.T) {
+		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		row := box.Script().Row(store.Message{ID: "a", TenantID: "club", MaxAttempts: 5, Attempts: 1, State: state.Processing, CreatedAt: at, UpdatedAt: at})
+		mock.ExpectBegin()
+		mock.ExpectQuery(box.sql.lockClaim.text).WithArgs(anyArgs(8)...).
+			WillReturnRows(sqlmock.NewRows(make([]string, len(row))).AddRow(row...))
+		mock.ExpectExec(box.sql.claim.text).WithArgs(append([]driver.Value{withoutNull{}}, anyArgs(3)...)...).WillReturnError(errLost)
+		mock.ExpectRollback()
+		if _, err := box.Claim(t.Context(), claimParams()); !errors.Is(err, errLost) {
+			t.Error(err)
+		}
+	})
 }

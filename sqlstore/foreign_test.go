@@ -52,6 +52,36 @@ func TestRefusedRows(t *testing.T) {
 	})
 }
 
+// An id as long as a table's column can have it is found again by all that writes its row.
+func TestLongIDs(t *testing.T) {
+	for _, e := range engines {
+		if e.dialect != MySQL {
+			continue // ids are UUIDs, or texts of any length
+		}
+		db := e.open(t)
+		box := newBox(t, e, db, Config{})
+		id := strings.Repeat("i", maxForeignID)
+		exec(t, db, fmt.Sprintf("ALTER TABLE outbox MODIFY id varchar(%d) COLLATE utf8mb4_bin NOT NULL", maxForeignID),
+			"INSERT INTO outbox (id, organizacion_id, canal, destino, plantilla, clave_idempotencia) VALUES ('"+id+"', '"+tenant+"', 'correo', 'a', 'b', 'c')")
+		if _, err := box.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c, err := box.Claim(t.Context(), claimParams())
+		if err != nil || len(c.Messages) != 1 {
+			t.Fatalf("claimed %v, %v", c.Messages, err)
+		}
+		if again, err := box.Claim(t.Context(), claimParams()); err != nil || len(again.Messages) != 0 {
+			t.Errorf("claimed again: %v, %v", again.Messages, err)
+		}
+		if v, err := box.Settle(t.Context(), []store.Settlement{sent(c.Messages[0])}); err != nil || v[0] != store.Applied {
+			t.Errorf("settled %v, %v", v, err)
+		}
+		if n, err := box.Purge(t.Context(), store.PurgeParams{Before: time.Now().Add(time.Hour)}); err != nil || n != 1 {
+			t.Errorf("purged %d, %v", n, err)
+		}
+	}
+}
+
 // A database that refuses every row is an error of the claim.
 func TestRefusedTable(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine, db *sql.DB) {

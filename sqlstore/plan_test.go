@@ -276,7 +276,7 @@ func writes(d Dialect, now any, rows []store.Message) []planCase {
 	var group []store.Settlement
 	var ids []string
 	for _, m := range rows {
-		taken, group, ids = append(taken, []any{m.ID, 1, nil}), append(group, sent(m)), append(ids, m.ID)
+		taken, group, ids = append(taken, []any{m.ID, 1, ""}), append(group, sent(m)), append(ids, m.ID)
 	}
 	table, _ := settlementTable(d, group)
 	one := func(name string, statement func(*Store) statement, args ...any) planCase {

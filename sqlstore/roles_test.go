@@ -103,7 +103,23 @@ func TestRoles(t *testing.T) {
 			if err := tx.Rollback(); err != nil {
 				t.Error(err)
 			}
-			for what, err := range map[string]error{"a claim by the enqueuer": claimErr, "a purge by the worker": purgeErr, "an enqueue by the worker": enqueueErr} {
+			refused := map[string]error{"a claim by the enqueuer": claimErr, "a purge by the worker": purgeErr, "an enqueue by the worker": enqueueErr}
+			_, refused["a purge by the enqueuer"] = enqueuer.Purge(t.Context(), store.PurgeParams{Before: time.Now().Add(time.Hour)})
+			tx, err = purger.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, refused["an enqueue by the purger"] = purger.Enqueue(t.Context(), tx, message("e"))
+			if err := tx.Rollback(); err != nil {
+				t.Error(err)
+			}
+			for i, box := range boxes { // nor can any of them change the table, so nothing of ours does at run time
+				for _, statement := range []string{"DROP TABLE outbox", "TRUNCATE TABLE outbox", "ALTER TABLE outbox ADD otra int"} {
+					_, err := box.db.ExecContext(t.Context(), statement)
+					refused[roles[i]+": "+statement] = box.fail("change", err)
+				}
+			}
+			for what, err := range refused {
 				if code := store.ErrorCode(err); code != "42501" && code != "1142" || !strings.Contains(err.Error(), "lacks a permission") {
 					t.Errorf("%s: %v, want a refusal that says why", what, err)
 				}

@@ -31,7 +31,7 @@ func Schema(d Dialect, cfg Config) (string, error) {
 }
 
 // MigrateParams says how far [Store.MigrateWith] may go on a table that exists. The zero value is what [Store.Migrate]
-// does. All of it is for PostgreSQL; elsewhere nothing is added to a table that exists but indexes.
+// does. All of it is for PostgreSQL; elsewhere nothing is added to a table that exists, but indexes on SQLite.
 type MigrateParams struct {
 	// MaxRows is how large a table may be that has to be rewritten, in rows of any state: adding the two generated columns
 	// writes the whole table anew while nobody can read it, some seconds for a million rows. Default 500,000; negative: no
@@ -59,7 +59,8 @@ func (s *Store) Migrate(ctx context.Context) error { return s.MigrateWith(ctx, M
 
 // MigrateWith creates the table and its indexes where they do not exist. On PostgreSQL it also adopts a table of the
 // TypeScript package's: it adds the columns, the CHECK of the states and the indexes that are missing. It changes no
-// value of a column that exists, and any number of processes may call it at once.
+// value of a column that exists, and any number of processes may call it at once; where all is in place, a role that may not
+// create anything will do.
 //
 // A column of the right name and the wrong definition, a table too large to be rewritten (see MaxRows) and an engine
 // that cannot add what is missing are a [SchemaError], and nothing has been changed then. Where others keep the table
@@ -95,15 +96,20 @@ func (s *Store) MigrateWith(ctx context.Context, p MigrateParams) error {
 // create makes the table with all that belongs to it, in one transaction.
 func (s *Store) create(ctx context.Context) error {
 	return s.inTx(ctx, "migrate", func(tx *sql.Tx) error {
-		if err := s.dialect.lockSchema(ctx, tx, s.names); err != nil {
-			return err
-		}
-		if err := s.sql.schema[0].exec(ctx, tx); err != nil {
+		if err := s.dialect.lockSchema(ctx, tx, s.sql, s.names); err != nil {
 			return err
 		}
 		c, err := s.dialect.inspect(ctx, tx, s.names)
 		if err != nil {
 			return err
+		}
+		if len(c.columns) == 0 {
+			if err := s.sql.schema[0].exec(ctx, tx); err != nil {
+				return err
+			}
+			if c, err = s.dialect.inspect(ctx, tx, s.names); err != nil {
+				return err
+			}
 		}
 		missing, problems := c.compareColumns(s.sql.schema[0].text, s.names)
 		if len(missing) > 0 {
@@ -112,6 +118,9 @@ func (s *Store) create(ctx context.Context) error {
 		}
 		if len(problems) > 0 {
 			return &SchemaError{Problems: problems}
+		}
+		if key, turn, end := c.wanted(s.names); c.has(key) && c.has(turn) && c.has(end) {
+			return nil
 		}
 		for _, index := range s.sql.schema[1:] {
 			if err := index.exec(ctx, tx); err != nil {
@@ -142,23 +151,26 @@ func (e *SchemaError) Error() string {
 // breaks the promise, or the store, is a [SchemaError] that names every problem; what merely costs speed or durability
 // is returned as advice, in sentences. Other errors mean that it could not look.
 func (s *Store) Check(ctx context.Context) (advice []string, err error) {
-	c, err := s.dialect.inspect(ctx, s.db, s.names)
+	problems, advice, err := s.dialect.settings(ctx, s.db)
 	if err != nil {
 		return nil, s.fail("check", err)
 	}
-	if len(c.columns) == 0 {
-		return nil, &SchemaError{Problems: []string{fmt.Sprintf("table %s does not exist: run Migrate, or apply Schema", s.names.table)}}
+	c, err := s.dialect.inspect(ctx, s.db, s.names)
+	switch {
+	case err != nil && len(problems) > 0: // which may be why
+		return advice, &SchemaError{Problems: problems}
+	case err != nil:
+		return nil, s.fail("check", err)
+	case len(c.columns) == 0:
+		missing := fmt.Sprintf("table %s does not exist: run Migrate, or apply Schema", s.names.table)
+		return advice, &SchemaError{Problems: append(problems, missing)}
 	}
-	missing, problems := c.compareColumns(s.sql.schema[0].text, s.names)
+	missing, wrong := c.compareColumns(s.sql.schema[0].text, s.names)
+	problems = append(problems, wrong...)
 	problems = append(problems, lacking(missing, s.names)...)
 	noIndex, slow := c.compareIndexes(s.names)
 	problems = append(problems, noIndex...)
 	advice = append(advice, slow...)
-	settingProblems, settingAdvice, err := s.dialect.settings(ctx, s.db)
-	if err != nil {
-		return nil, s.fail("check", err)
-	}
-	problems, advice = append(problems, settingProblems...), append(advice, settingAdvice...)
 	if s.names.highVolume && s.sql.storage.text != "" {
 		rows, err := s.sql.storageOf.query(ctx, s.db, s.names.table)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 // organizacion_id of type uuid.
 type Config struct {
 	Table        string // default "outbox"
-	Schema       string // the table's schema (SQLite: database); default: whatever the connection resolves
+	Schema       string // the table's schema (MySQL, SQLite: database); default: whatever the connection resolves
 	TenantColumn string // default "organizacion_id"
 	TextTenant   bool   // the tenant column is text; otherwise uuid
 
@@ -42,7 +42,8 @@ type Config struct {
 	Clock func() time.Time
 
 	// ErrorCode names a driver error's code where this package does not find it itself: "" for unknown. It knows drivers
-	// whose errors have SQLState() string (lib/pq, pgx), Code() int (modernc) or an integer Code (mattn).
+	// whose errors have SQLState() string (lib/pq, pgx), Code() int (modernc), an unsigned Number (go-sql-driver/mysql) or an
+	// integer Code (mattn).
 	ErrorCode func(error) string
 }
 

@@ -221,7 +221,7 @@ func TestDecideOnRandomRows(t *testing.T) {
 	}
 }
 
-// Whatever a row holds, and whenever it is, there is one of the five answers and no panic.
+// Whatever a row holds, and whenever it is, there is one of the five answers and no panic, and the claim agrees.
 func FuzzDecide(f *testing.F) {
 	f.Add(string(state.Processing), 5, 5, int64(0), int64(-1), int64(1), int64(0), int64(0))
 	f.Add("", math.MinInt, math.MaxInt, int64(math.MinInt64), int64(math.MaxInt64), int64(0), int64(1), int64(-1))
@@ -237,7 +237,21 @@ func FuzzDecide(f *testing.F) {
 		default:
 			t.Errorf("Decide: %q", got)
 		}
-		_, _, _ = state.Closing(r, at), r.Turn(), r.Age(at)
+		if age := r.Age(at); age < 0 {
+			t.Errorf("%v old", age)
+		}
+		if closing := state.Closing(r, at); closing != "" && closing != state.CodeLeaseExhausted && closing != state.CodeAttemptsExhausted && closing != state.CodeExpired {
+			t.Errorf("Closing: %q", closing)
+		}
+		_ = r.Turn()
+		// Times beyond those of databases do not fit into the microseconds of the predicate.
+		const end = 1 << 40
+		for _, sec := range []int64{scheduled, next, lease, expires, now} {
+			if sec < -end || sec > end {
+				return
+			}
+		}
+		checkParity(t, r, at)
 	})
 }
 

@@ -2,12 +2,16 @@ package state
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 )
 
 // Outcome is what one call to a provider came to: {OK, ExternalID}, or {Category, Code} with what is known beside it.
 // Neither field may carry an address, a body, a key or a provider's text: categories and codes are machine words.
+//
+// It prints and logs without its external id, since some providers wrap the recipient's number in theirs.
 type Outcome struct {
 	OK         bool
 	ExternalID string // the provider's id of the accepted message; "" when it gave none
@@ -19,6 +23,27 @@ type Outcome struct {
 	Ambiguous  bool          // the provider may have taken it
 	NotCalled  bool          // it certainly did not go out
 	Account    bool          // the credential or account is at fault, not this message
+}
+
+// String shows everything but the external id.
+func (o Outcome) String() string {
+	type bare Outcome // has no String
+	o.ExternalID = withheld(o.ExternalID)
+	return fmt.Sprintf("%+v", bare(o))
+}
+
+// GoString keeps %#v from printing the external id.
+func (o Outcome) GoString() string { return o.String() }
+
+// LogValue keeps log/slog from printing the external id.
+func (o Outcome) LogValue() slog.Value { return slog.StringValue(o.String()) }
+
+// withheld says whether there is something, and not what.
+func withheld(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(withheld)"
 }
 
 // Class is what an outcome means for the row.

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 	"unicode"
@@ -35,7 +37,8 @@ func DefaultPolicy() Policy {
 	return Policy{Backoff: DefaultBackoff(), MaxAge: 72 * time.Hour, MaxRetryAfter: 6 * time.Hour}
 }
 
-// Transition is what a store has to write. It carries a wait, never a date: the store adds it to its own now.
+// Transition is what a store has to write. It carries a wait, never a date: the store adds it to its own now. Like
+// [Outcome] it prints without its external id.
 type Transition struct {
 	Event      Event
 	To         State
@@ -45,6 +48,19 @@ type Transition struct {
 	ExternalID string // with EventSend; "" is stored as NULL
 	Ambiguous  bool   // adds 1 to dudas
 }
+
+// String shows everything but the external id.
+func (t Transition) String() string {
+	type bare Transition // has no String
+	t.ExternalID = withheld(t.ExternalID)
+	return fmt.Sprintf("%+v", bare(t))
+}
+
+// GoString keeps %#v from printing the external id.
+func (t Transition) GoString() string { return t.String() }
+
+// LogValue keeps log/slog from printing the external id.
+func (t Transition) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // Charged reports whether the attempt stays charged. Only liberar and aplazar give it back.
 func (t Transition) Charged() bool { return t.Event != EventRelease && t.Event != EventDefer }

@@ -61,6 +61,9 @@ func (e *Error) Error() string {
 	return "outbox: " + e.Op + ": " + code
 }
 
+// GoString keeps %#v from printing the driver's text.
+func (e *Error) GoString() string { return e.Error() }
+
 // hints for the codes that a newcomer meets first.
 var hints = map[string]string{
 	"42P01":        "no such table: run Migrate, or look at Config.Table and Config.Schema",
@@ -69,8 +72,10 @@ var hints = map[string]string{
 	"42601":        "syntax error: is this the engine of the Dialect?",
 	"1064":         "syntax error: is this the engine of the Dialect, and MySQL 8.0.16 or MariaDB 10.6 or newer?",
 	"1146":         "no such table: run Migrate, or look at Config.Table and Config.Schema",
+	"1105":         "often a value over the server's max_allowed_packet",
 	"1142":         "the user lacks a permission",
 	"1143":         "the user lacks a permission",
+	"1153":         "larger than the server's max_allowed_packet",
 	"1176":         "an index has another name than ours: run Check",
 	"SQLITE_ERROR": "often no such table: run Migrate, or look at Config.Table",
 }

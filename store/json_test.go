@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"net/textproto"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -286,6 +288,76 @@ func FuzzJSON(f *testing.F) {
 		}
 		if !e.SameContent(e.Channel, e.Destination, e.Template, again) {
 			t.Errorf("%q is not the same as %q", text, again)
+		}
+	})
+}
+
+// Whether two texts say the same depends on nothing but the two, and their order is of no account.
+func FuzzSameContent(f *testing.F) {
+	f.Add([]byte(`{"a":1,"b":[2,null]}`), []byte(`{"b":[2.0,null], "a":1e0}`))
+	f.Add([]byte(`1e400`), []byte(`1e-400`))
+	f.Add([]byte(`"\u00f1"`), []byte(`"ñ"`))
+	f.Add([]byte(`{"a":1,"a":2}`), []byte(`{"a":2}`))
+	f.Add([]byte(`{`), []byte(`{`))
+	f.Add([]byte(`9e999999999`), []byte(`1`))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		same := func(a, b []byte) bool { return store.Encoded{DataJSON: a}.SameContent("", "", "", b) }
+		if same(a, b) != same(b, a) {
+			t.Errorf("%q is the same as %q one way only", a, b)
+		}
+		if json.Valid(a) != same(a, a) {
+			t.Errorf("%q and itself: %v", a, same(a, a))
+		}
+		if !json.Valid(a) || !json.Valid(b) {
+			if same(a, b) {
+				t.Errorf("%q is the same as %q, and one is no JSON", a, b)
+			}
+			return
+		}
+		var space bytes.Buffer
+		if err := json.Indent(&space, a, " ", "\t"); err == nil && !same(a, space.Bytes()) {
+			t.Errorf("white space changes %q", a)
+		}
+		if x := (store.Encoded{DataJSON: a}); x.SameContent("canal", "", "", a) || x.SameContent("", "destino", "", a) || x.SameContent("", "", "plantilla", a) {
+			t.Errorf("%q: data alone count", a)
+		}
+	})
+}
+
+// Two messages have one provider key only if they have one tenant and one key; and it arrives in a header as it left.
+func FuzzProviderKey(f *testing.F) {
+	f.Add("a", "b:c", "a:b", "c", true)
+	f.Add("a", ":b", "a:", "b", true)
+	f.Add(tenant, "k", strings.ToUpper(tenant), "k", false)
+	f.Add("club", "k\r\nBcc: x", "club ", "k", true)
+	f.Add(strings.Repeat("t", 56), strings.Repeat("k", 200), "ñ", "k\u00a0", true)
+	f.Fuzz(func(t *testing.T, tenantA, keyA, tenantB, keyB string, text bool) {
+		rules := store.Rules{TextTenant: text}
+		encode := func(tenant, key string) (string, store.Encoded, bool) {
+			m := valid()
+			m.TenantID, m.IdempotencyKey = tenant, key
+			e, err := rules.Encode(m)
+			if err != nil {
+				if f := field(err); f != "TenantID" && f != "IdempotencyKey" {
+					t.Errorf("not a refusal of tenant or key: %v", err)
+				}
+				return "", e, false
+			}
+			row := e.Message("1", store.MinTime)
+			provider := row.ProviderKey()
+			if len(provider) > store.MaxProviderKeyLength || !store.TravellingKey(provider) || provider != row.TenantID+":"+key {
+				t.Errorf("%q and %q become %q", tenant, key, provider)
+			}
+			header, err := textproto.NewReader(bufio.NewReader(strings.NewReader("Idempotency-Key: " + provider + "\r\n\r\n"))).ReadMIMEHeader()
+			if err != nil || len(header) != 1 || header.Get("Idempotency-Key") != provider {
+				t.Errorf("%q arrives as %q, %v", provider, header, err)
+			}
+			return provider, e, true
+		}
+		a, encodedA, okA := encode(tenantA, keyA)
+		b, encodedB, okB := encode(tenantB, keyB)
+		if okA && okB && a == b && (encodedA.TenantID != encodedB.TenantID || keyA != keyB) {
+			t.Errorf("%q is the key of two messages", a)
 		}
 	})
 }

@@ -184,7 +184,8 @@ func (m *Message) settledBy(s Settlement) bool {
 		waited := m.NextAttemptAt.Equal(Microsecond(m.UpdatedAt.Add(s.Wait)))
 		return sameError && waited && m.Attempts == attempts
 	case s.KeepsError():
-		// A claimed row's dates have come; only a deferral of the same claim leaves one that lies ahead.
+		// A claimed row's dates have come; only a deferral of the same claim leaves one that lies ahead, unless the clock
+		// was set back. ScheduledAt does not count, as no settlement changes it.
 		return m.Attempts == attempts && !m.NextAttemptAt.After(m.UpdatedAt)
 	}
 	return sameError

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/recado-dev/recado/state"
@@ -38,7 +40,9 @@ type Store interface {
 	//
 	// Settle MUST be idempotent: the token stays in a settled row, and a repeat answers Applied while the row is just as
 	// that settlement left it. Once it has been claimed again, requeued, cancelled or purged, the answer is Lost. Of two
-	// different settlements of one claim only one is ever Applied.
+	// different settlements of one claim only one is ever Applied. One repeat cannot be recognised, and is Lost: that of
+	// liberar, after the clock was set back to before the row's NextAttemptAt while it was claimed. The row then looks as
+	// aplazar leaves one.
 	//
 	// If it returns an error no verdict counts, and the caller repeats the whole group. An illegal transition is a
 	// [state.TransitionError], before anything is written.
@@ -120,6 +124,15 @@ type Settlement struct {
 	Attempts int
 	state.Transition
 }
+
+// String shows the row's id and the transition.
+func (s Settlement) String() string { return fmt.Sprintf("settlement of %s: %s", s.ID, s.Transition) }
+
+// GoString keeps %#v from printing the external id.
+func (s Settlement) GoString() string { return s.String() }
+
+// LogValue keeps log/slog from printing the external id.
+func (s Settlement) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Verdict is the answer to one fenced write.
 type Verdict uint8

@@ -10,7 +10,8 @@
 //
 // Settings come from the environment, since whoever may list processes can read a command line:
 //
-//	RECADO_DSN        postgres://usuario:clave@servidor:5432/base, or sqlite:/ruta/archivo.db (-dsn)
+//	RECADO_DSN        postgres://usuario:clave@servidor:5432/base, mysql://usuario:clave@servidor:3306/base
+//	                  or sqlite:/ruta/archivo.db (-dsn)
 //	RECADO_TEMPLATES  folder of the e-mail templates (-templates)
 //	MAIL_FROM         the sender: "Mi Club <hola@club.example>" (with the quotes in a file that a shell reads)
 //	SMTP_HOST         the mail server; SMTP_PORT where it is not 587, or 465 with SMTP_SECURITY=tls

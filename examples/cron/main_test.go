@@ -131,6 +131,7 @@ func TestDrainAndPurge(t *testing.T) {
 	for name, newFixture := range map[string]func(*testing.T) *fixture{
 		"sqlite":   sqliteFixture,
 		"postgres": func(t *testing.T) *fixture { return newFixture(t, dbtest.Postgres(t)) },
+		"mariadb":  func(t *testing.T) *fixture { return newFixture(t, dbtest.MariaDBURL(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -265,6 +266,7 @@ func TestIncomplete(t *testing.T) {
 		}, "reclamados=0 "},
 		{"no file", func(_ *testing.T, f *fixture) { f.env["RECADO_DSN"] += ".no" }, "reclamados=0 "},
 		{"no server", func(_ *testing.T, f *fixture) { f.env["RECADO_DSN"] = "postgres://u:" + secret + "@127.0.0.1:1/x" }, "reclamados=0 "},
+		{"no MySQL server", func(_ *testing.T, f *fixture) { f.env["RECADO_DSN"] = "mysql://u:" + secret + "@127.0.0.1:1/x" }, "reclamados=0 "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -299,7 +301,8 @@ func TestUsage(t *testing.T) {
 		{name: "negative days", args: []string{"-purge-days", "-1"}, want: "-purge-days"},
 		{name: "too many days", args: []string{"-purge-days", "4000000"}, want: "-purge-days"},
 		{name: "no DSN", env: map[string]string{"RECADO_DSN": ""}, want: "RECADO_DSN"},
-		{name: "another scheme", args: []string{"-dsn", "mysql://u:" + secret + "@h/x"}, want: "postgres://… o sqlite:archivo"},
+		{name: "another scheme", args: []string{"-dsn", "mariadb://u:" + secret + "@h/x"}, want: "postgres://…, mysql://… o sqlite:archivo"},
+		{name: "no database", args: []string{"-dsn", "mysql://u:" + secret + "@h"}, want: "falta la base"},
 		{name: "no file", env: map[string]string{"RECADO_DSN": "sqlite:"}, want: "sqlite:/ruta"},
 		{name: "no templates", env: map[string]string{"RECADO_TEMPLATES": ""}, want: "RECADO_TEMPLATES"},
 		{name: "no such folder", args: []string{"-templates", "/no/hay"}, want: "plantillas"},

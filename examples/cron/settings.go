@@ -14,6 +14,7 @@ import (
 	_ "github.com/lib/pq"
 	_ "modernc.org/sqlite"
 
+	"github.com/recado-dev/recado/examples/internal/mysqlurl"
 	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/transports/email"
 	"github.com/recado-dev/recado/transports/email/smtp"
@@ -38,7 +39,7 @@ func readSettings(args []string, env func(string) string, usage io.Writer) (sett
 	var dsn, templates string
 	flags := flag.NewFlagSet("cron", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.StringVar(&dsn, "dsn", "", "base de datos: `postgres://… o sqlite:archivo` (mejor en RECADO_DSN: la línea de órdenes se ve en ps)")
+	flags.StringVar(&dsn, "dsn", "", "base de datos: `postgres://…, mysql://… o sqlite:archivo` (mejor en RECADO_DSN: la línea de órdenes se ve en ps)")
 	flags.StringVar(&templates, "templates", "", "`carpeta` de las plantillas de correo (o RECADO_TEMPLATES)")
 	flags.DurationVar(&s.deadline, "deadline", 50*time.Second, "después de este plazo no empieza ningún envío")
 	flags.IntVar(&s.purgeDays, "purge-days", 30, "borrar lo que terminó hace más de tantos `días`; 0: no borrar nada")
@@ -93,6 +94,12 @@ func (s *settings) readDSN(dsn string) error {
 		return errors.New("falta la base de datos: -dsn o RECADO_DSN")
 	case "postgres", "postgresql":
 		s.driver, s.source, s.dialect = "postgres", dsn, sqlstore.Postgres
+	case "mysql":
+		cfg, err := mysqlurl.Parse(dsn)
+		if err != nil {
+			return err
+		}
+		s.driver, s.source, s.dialect = "mysql", cfg.FormatDSN(), sqlstore.MySQL
 	case "sqlite":
 		file := strings.TrimPrefix(rest, "//")
 		if file == "" {
@@ -103,7 +110,7 @@ func (s *settings) readDSN(dsn string) error {
 		s.source = "file:" + (&url.URL{Path: file}).EscapedPath() +
 			"?mode=rw&_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)"
 	default:
-		return errors.New("el DSN tiene que ser postgres://… o sqlite:archivo")
+		return errors.New("el DSN tiene que ser postgres://…, mysql://… o sqlite:archivo")
 	}
 	return nil
 }

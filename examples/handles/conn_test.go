@@ -11,7 +11,7 @@ import (
 )
 
 // connTx is the transaction on a *sql.Conn that was begun by hand, for a BEGIN that database/sql does not send, such as
-// SQLite's BEGIN IMMEDIATE. Like a *sql.Tx it ends once, so that Rollback can be deferred. It must: Close alone gives the
+// SQLite's BEGIN IMMEDIATE. On MySQL it must be a BEGIN, too: autocommit = 0 would stay with the connection. Like a *sql.Tx it ends once, so that Rollback can be deferred. It must: Close alone gives the
 // connection back to the pool with the transaction still open.
 type connTx struct {
 	*sql.Conn
@@ -36,7 +36,7 @@ func (tx *connTx) end(statement string) error {
 	return err
 }
 
-func placeOnConn(db *sql.DB, begin string, box *sqlstore.Store) place {
+func placeOnConn(db *sql.DB, begin, insert string, box *sqlstore.Store) place {
 	return func(ctx context.Context, o order, rest func() error) error {
 		conn, err := db.Conn(ctx)
 		if err != nil {
@@ -48,7 +48,7 @@ func placeOnConn(db *sql.DB, begin string, box *sqlstore.Store) place {
 		}
 		tx := &connTx{Conn: conn}
 		defer tx.Rollback()
-		if _, err := tx.ExecContext(ctx, "INSERT INTO pedidos (id, correo) VALUES ($1, $2)", o.ID, o.Email); err != nil {
+		if _, err := tx.ExecContext(ctx, insert, o.ID, o.Email); err != nil {
 			return err
 		}
 		if _, err := box.Enqueue(ctx, tx, welcome(o)); err != nil {
@@ -62,9 +62,13 @@ func placeOnConn(db *sql.DB, begin string, box *sqlstore.Store) place {
 }
 
 func TestConn(t *testing.T) {
-	begin := map[string]string{postgres.name: "BEGIN", sqlite.name: "BEGIN IMMEDIATE"}
-	on(t, []engine{postgres, sqlite}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
-		try(t, db, box, placeOnConn(db, begin[e.name], box))
+	begin := map[string]string{postgres.name: "BEGIN", mariadb.name: "START TRANSACTION WITH CONSISTENT SNAPSHOT", sqlite.name: "BEGIN IMMEDIATE"}
+	on(t, engines, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+		insert := "INSERT INTO pedidos (id, correo) VALUES (?, ?)"
+		if e.name == postgres.name {
+			insert = "INSERT INTO pedidos (id, correo) VALUES ($1, $2)"
+		}
+		try(t, db, box, placeOnConn(db, begin[e.name], insert, box))
 	})
 }
 

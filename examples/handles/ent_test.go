@@ -65,7 +65,7 @@ func createAndUpdate(ctx context.Context, drv dialect.Driver, o order) error {
 }
 
 func TestEnt(t *testing.T) {
-	on(t, []engine{postgres, sqlite}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, engines, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
 		try(t, db, box, placeWithEnt(db, e.name, box))
 	})
 }

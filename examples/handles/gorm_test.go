@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	gormmysql "gorm.io/driver/mysql"
 	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -51,10 +52,14 @@ func placeWithGorm(db *gorm.DB, box *sqlstore.Store) place {
 }
 
 // openGorm lets gorm and the outbox share one pool, which a prepared insert needs.
-func openGorm(t *testing.T, db *sql.DB, cfg *gorm.Config) *gorm.DB {
+func openGorm(t *testing.T, e engine, db *sql.DB, cfg *gorm.Config) *gorm.DB {
 	t.Helper()
+	dialector := gormpostgres.New(gormpostgres.Config{Conn: db})
+	if e.name == mariadb.name {
+		dialector = gormmysql.New(gormmysql.Config{Conn: db})
+	}
 	cfg.Logger = logger.Discard
-	gormDB, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: db}), cfg)
+	gormDB, err := gorm.Open(dialector, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +73,8 @@ func TestGorm(t *testing.T) {
 		"SkipDefaultTransaction": {SkipDefaultTransaction: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on(t, []engine{postgres}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
-				try(t, db, box, placeWithGorm(openGorm(t, db, cfg), box))
+			on(t, []engine{postgres, mariadb}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+				try(t, db, box, placeWithGorm(openGorm(t, e, db, cfg), box))
 			})
 		})
 	}
@@ -77,8 +82,8 @@ func TestGorm(t *testing.T) {
 
 // A nested transaction is a savepoint: rolled back alone, it takes its message with it.
 func TestGormSavepoint(t *testing.T) {
-	on(t, []engine{postgres}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
-		err := openGorm(t, db, &gorm.Config{}).Transaction(func(tx *gorm.DB) error {
+	on(t, []engine{postgres, mariadb}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+		err := openGorm(t, e, db, &gorm.Config{}).Transaction(func(tx *gorm.DB) error {
 			place := placeWithGorm(tx, box)
 			if err := place(t.Context(), order{"A1", "ana@club.example"}, accepted); err != nil {
 				return err
@@ -116,16 +121,16 @@ func (h *gormHooked) AfterCreate(tx *gorm.DB) error {
 // A hook runs in the transaction that gorm opens for a Create of its own, unless SkipDefaultTransaction is set. Then
 // there is none to enqueue in, and the order is there already: only an explicit Transaction keeps the two together.
 func TestGormHook(t *testing.T) {
-	on(t, []engine{postgres}, func(t *testing.T, _ engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, []engine{postgres, mariadb}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
 		create := func(db *gorm.DB, o order) error {
 			return db.WithContext(t.Context()).Create(&gormHooked{o.ID, o.Email, box}).Error
 		}
-		if err := create(openGorm(t, db, &gorm.Config{}), order{"A1", "ana@club.example"}); err != nil {
+		if err := create(openGorm(t, e, db, &gorm.Config{}), order{"A1", "ana@club.example"}); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, db, 1, 1)
 
-		skipping := openGorm(t, db, &gorm.Config{SkipDefaultTransaction: true})
+		skipping := openGorm(t, e, db, &gorm.Config{SkipDefaultTransaction: true})
 		if err := create(skipping, order{"B1", "benito@club.example"}); err == nil || !strings.Contains(err.Error(), "*sql.DB") {
 			t.Errorf("got %v, want an error that names what gorm holds", err)
 		}

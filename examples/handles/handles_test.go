@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/lib/pq"
 	_ "modernc.org/sqlite"
 
@@ -53,10 +54,15 @@ var (
 	postgres = engine{"postgres", sqlstore.Postgres, func(t *testing.T) *sql.DB {
 		return open(t, "postgres", dbtest.Postgres(t))
 	}}
+	mariadb = engine{"mysql", sqlstore.MySQL, func(t *testing.T) *sql.DB {
+		return open(t, "mysql", dbtest.MariaDB(t))
+	}}
 	sqlite = engine{"sqlite3", sqlstore.SQLite, func(t *testing.T) *sql.DB {
 		return open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "club.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	}}
 )
+
+var engines = []engine{postgres, mariadb, sqlite}
 
 func open(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()

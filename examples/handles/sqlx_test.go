@@ -32,7 +32,7 @@ func placeWithSqlx(db *sqlx.DB, box *sqlstore.Store) place {
 }
 
 func TestSqlx(t *testing.T) {
-	on(t, []engine{postgres, sqlite}, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
+	on(t, engines, func(t *testing.T, e engine, db *sql.DB, box *sqlstore.Store) {
 		try(t, db, box, placeWithSqlx(sqlx.NewDb(db, e.name), box))
 	})
 }

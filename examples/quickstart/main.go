@@ -2,6 +2,7 @@
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -dsn 'postgres://usuario:clave@localhost:5432/base?sslmode=disable'
+//	go run ./examples/quickstart -dsn 'mysql://usuario:clave@localhost:3306/base'
 //
 // A shop of three clubs takes the orders of pedidos.csv. Each order is one transaction that writes the order and
 // enqueues its notices; one transaction in ten is rolled back on purpose, and some orders are requested twice. A worker
@@ -30,6 +31,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recado-dev/recado/dispatch"
+	"github.com/recado-dev/recado/examples/internal/mysqlurl"
 	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
@@ -41,7 +43,7 @@ import (
 // options are the command line's.
 type options struct {
 	file string // SQLite; "" is a temporary one
-	dsn  string // PostgreSQL
+	dsn  string // PostgreSQL, MySQL or MariaDB
 	keep bool
 }
 
@@ -58,11 +60,11 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.file, "db", "", "`archivo` SQLite nuevo, que se conserva (si falta, uno temporal, que se borra)")
-	flags.StringVar(&o.dsn, "dsn", "", "correr en PostgreSQL, en un esquema propio que se borra al final:\n`postgres://usuario:clave@servidor:5432/base`")
-	flags.BoolVar(&o.keep, "keep", false, "no borrar al final la base temporal o el esquema")
+	flags.StringVar(&o.dsn, "dsn", "", "correr en una base de PostgreSQL, MySQL o MariaDB, con un esquema o tablas propias que se borran al final;\n`URL`: "+postgresForm+" o "+mysqlurl.Form)
+	flags.BoolVar(&o.keep, "keep", false, "no borrar al final la base temporal, el esquema o las tablas")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(stderr, "Recibe los pedidos de pedidos.csv, entrega sus avisos y comprueba que no falte ni sobre ninguno.\n\n"+
-			"Uso: go run ./examples/quickstart [-db archivo | -dsn postgres://…] [-keep]")
+			"Uso: go run ./examples/quickstart [-db archivo | -dsn postgres://… | -dsn mysql://…] [-keep]")
 		flags.PrintDefaults()
 	}
 	switch err := flags.Parse(args); {
@@ -96,17 +98,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 
-	// The application's database, and in it a table for the orders and one for the messages.
+	// The application's database with a table for the orders, and beside that one for the messages.
 	db, err := openDatabase(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close(o.keep)) }()
 	_, _ = fmt.Fprintln(out, "Base de datos:", db.where)
-	if err := exec(ctx, db.DB, fmt.Sprintf(createOrders, db.prefix)); err != nil {
-		return err
-	}
-	box, err := sqlstore.New(db.DB, db.dialect, sqlstore.Config{Schema: db.schema})
+	box, err := sqlstore.New(db.DB, db.dialect, db.outbox)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
+	"github.com/recado-dev/recado/examples/internal/mysqlurl"
 	"github.com/recado-dev/recado/internal/dbtest"
 	"github.com/recado-dev/recado/sqlstore"
 )
@@ -59,51 +61,78 @@ func TestSQLite(t *testing.T) {
 }
 
 // Two runs on one database at once do not meet; one is kept, the other leaves nothing.
-func TestPostgres(t *testing.T) {
-	t.Parallel()
-	dsn := dbtest.Postgres(t)
-	t.Run("runs", func(t *testing.T) {
-		for _, args := range [][]string{{"-dsn", dsn}, {"-dsn", dsn, "-keep"}} {
-			t.Run(fmt.Sprintf("keep=%t", len(args) > 2), func(t *testing.T) {
-				t.Parallel()
-				code, lines := quickstart(t, args...)
-				expectOK(t, code, lines)
+func TestServers(t *testing.T) {
+	for _, server := range []struct {
+		name     string
+		database func(testing.TB) string
+		left     string // counts what runs have left
+		want     int    // of one
+	}{
+		{"postgres", dbtest.Postgres, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'recado\_quickstart\_%'`, 1},
+		{"mariadb", dbtest.MariaDBURL, "SELECT count(*) FROM information_schema.tables WHERE table_schema = database()", 2},
+	} {
+		t.Run(server.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := server.database(t)
+			t.Run("runs", func(t *testing.T) {
+				for _, args := range [][]string{{"-dsn", dsn}, {"-dsn", dsn, "-keep"}} {
+					t.Run(fmt.Sprintf("keep=%t", len(args) > 2), func(t *testing.T) {
+						t.Parallel()
+						code, lines := quickstart(t, args...)
+						expectOK(t, code, lines)
+					})
+				}
 			})
-		}
-	})
-	if n := schemas(t, dsn); n != 1 {
-		t.Errorf("%d schemas are left", n)
+			var n int
+			if err := open(t, dsn).QueryRowContext(t.Context(), server.left).Scan(&n); err != nil || n != server.want {
+				t.Errorf("%d schemas or tables are left, want %d, %v", n, server.want, err)
+			}
+		})
 	}
 }
 
-func schemas(t *testing.T, dsn string) (n int) {
+// open opens a server's database beside the program.
+func open(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("postgres", dsn)
+	driver, source := "postgres", dsn
+	if strings.HasPrefix(dsn, "mysql:") {
+		cfg, err := mysqlurl.Parse(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		driver, source = "mysql", cfg.FormatDSN()
+	}
+	db, err := sql.Open(driver, source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
-	err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'recado\_quickstart\_%'`).Scan(&n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	})
+	return db
 }
 
 // Each refusal is one line with a remedy, and shows nothing secret.
 func TestRefusals(t *testing.T) {
 	const secret = "s3cr3t"
 	tests := []struct{ name, dsn, file, want string }{
-		{name: "another scheme", dsn: "mysql://u:" + secret + "@127.0.0.1/x", want: "postgres://usuario"},
+		{name: "another scheme", dsn: "mariadb://u:" + secret + "@127.0.0.1/x", want: "postgres://usuario:clave@servidor:5432/base o mysql://usuario"},
 		{name: "no URL", dsn: "host=127.0.0.1 password=" + secret, want: "postgres://usuario"},
+		{name: "no scheme", dsn: ":" + secret, want: "postgres://usuario"},
+		{name: "the form of MySQL's driver", dsn: "u:" + secret + "@tcp(127.0.0.1:3306)/x", want: "mysql://usuario"},
+		{name: "a password with a slash", dsn: "mysql://u:" + secret + "@" + secret + "/1@127.0.0.1/x", want: "%2F"},
+		{name: "a password with a question mark", dsn: "postgres://u@" + secret + "?1@127.0.0.1/x", want: "%3F"},
 		{name: "a broken URL", dsn: "postgres://u:" + secret + "@%zz/x", want: "postgres://usuario"},
 		{name: "no server", dsn: "postgres:///x?password=" + secret, want: "falta el servidor"},
 		{name: "nobody there", dsn: "postgres://u:" + secret + "@127.0.0.1:1/x", want: "nadie contesta en 127.0.0.1:1"},
 		{name: "a bad parameter", dsn: "postgres://u:" + secret + "@127.0.0.1:1/x?sslmode=" + secret, want: "revise el DSN"},
+		{name: "MySQL, a broken URL", dsn: "mysql://u:" + secret + "@%zz/x", want: "mysql://usuario"},
+		{name: "MySQL, no server", dsn: "mysql://u:" + secret + "@/x", want: "falta el servidor"},
+		{name: "MySQL, no database", dsn: "mysql://u:" + secret + "@127.0.0.1:1", want: "falta la base"},
+		{name: "MySQL, nobody there", dsn: "mysql://u:" + secret + "@127.0.0.1:1/x", want: "nadie contesta en 127.0.0.1:1"},
+		{name: "MySQL, a bad parameter", dsn: "mysql://u:" + secret + "@127.0.0.1:1/x?parseTime=" + secret, want: "un parámetro"},
 		{name: "no folder", file: filepath.Join(t.TempDir(), "no", "x.db"), want: "revise que la carpeta exista"},
 	}
 	for _, tt := range tests {
@@ -117,28 +146,71 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestPostgresRefusals(t *testing.T) {
+func TestRefusalsOfServers(t *testing.T) {
 	const secret = "s3cr3t"
-	dsn, err := url.Parse(dbtest.Postgres(t))
+	wrongPassword := func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), secret) }
+	nowhere := func(u *url.URL) { u.Path = "/no_hay_tal" }
+	for _, server := range []struct {
+		name     string
+		database func(testing.TB) string
+		edits    map[string]func(*url.URL) // by what is wanted
+	}{
+		{"postgres", dbtest.Postgres, map[string]func(*url.URL){
+			"no existe":          nowhere,
+			"usuario o la clave": wrongPassword,
+			"sslmode=disable":    func(u *url.URL) { u.RawQuery = "" },
+		}},
+		{"mariadb", dbtest.MariaDBURL, map[string]func(*url.URL){
+			"no existe":          nowhere,
+			"usuario o la clave": wrongPassword,
+			"con el error 1298":  func(u *url.URL) { u.RawQuery = "time_zone=%27" + secret + "%27" },
+		}},
+	} {
+		t.Run(server.name, func(t *testing.T) {
+			dsn := server.database(t)
+			for want, edit := range server.edits {
+				t.Run(want, func(t *testing.T) {
+					u, err := url.Parse(dsn)
+					if err != nil {
+						t.Fatal(err)
+					}
+					password, _ := u.User.Password()
+					edit(u)
+					expectRefusal(t, []string{"-dsn", u.String()}, want, secret, password)
+				})
+			}
+		})
+	}
+}
+
+// Newer servers all have TLS.
+func TestNoTLS(t *testing.T) {
+	if err := explainMySQL("h:3306", mysql.ErrNoTLS); err.Error() != "el servidor h:3306 no usa TLS: saque tls del DSN" {
+		t.Error(err)
+	}
+}
+
+// Whoever may not make tables is told so, whether the server says that of the table or of the database.
+func TestNoRights(t *testing.T) {
+	dsn := dbtest.MariaDBURL(t)
+	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	edit := func(f func(*url.URL)) string {
-		u := *dsn
-		f(&u)
-		return u.String()
+	db, own := open(t, dsn), strings.TrimPrefix(u.Path, "/")
+	run := func(statement string) {
+		t.Helper()
+		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
+			t.Fatal(err)
+		}
 	}
-	tests := []struct{ name, dsn, want string }{
-		{"no such database", edit(func(u *url.URL) { u.Path = "/no_hay_tal" }), "no existe"},
-		{"a wrong password", edit(func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), secret) }), "usuario o la clave"},
-		{"no TLS", edit(func(u *url.URL) { u.RawQuery = "" }), "sslmode=disable"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			password, _ := dsn.User.Password()
-			expectRefusal(t, []string{"-dsn", tt.dsn}, tt.want, secret, password)
-		})
-	}
+	user := "'" + own + "'@'%'" // a name that nobody else has
+	run("CREATE USER " + user + " IDENTIFIED BY 'clave'")
+	t.Cleanup(func() { run("DROP USER " + user) })
+	u.User = url.UserPassword(own, "clave")
+	expectRefusal(t, []string{"-dsn", u.String()}, "GRANT ALL") // 1044
+	run("GRANT SELECT ON " + own + ".* TO " + user)
+	expectRefusal(t, []string{"-dsn", u.String()}, "GRANT ALL") // 1142
 }
 
 func expectRefusal(t *testing.T, args []string, want string, secrets ...string) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recado-dev/recado/sqlstore"
 	"github.com/recado-dev/recado/store"
 	"github.com/recado-dev/recado/transports/email"
 	"github.com/recado-dev/recado/transports/whatsapp"
@@ -72,24 +73,37 @@ func (o Order) data(channel string) any {
 
 func (o Order) key(channel string) string { return "confirmacion-" + channel + "-" + o.ID }
 
-// createOrders and the statements below are written so that SQLite and PostgreSQL both take them. %s is the schema.
+// createOrders and selectOrders are written so that every engine takes them. The first %s is what stands before the
+// table's name, the one at the end what only MySQL wants to be told.
 const createOrders = `
 CREATE TABLE %spedidos (
-	pedido text PRIMARY KEY, club_id text NOT NULL, club text NOT NULL, cliente text NOT NULL, correo text NOT NULL,
+	pedido varchar(40) PRIMARY KEY, club_id varchar(36) NOT NULL, club text NOT NULL, cliente text NOT NULL, correo text NOT NULL,
 	whatsapp text NOT NULL, producto text NOT NULL, cantidad integer NOT NULL, total integer NOT NULL
-)`
-
-const insertOrder = `
-INSERT INTO %spedidos (pedido, club_id, club, cliente, correo, whatsapp, producto, cantidad, total)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-ON CONFLICT DO NOTHING`
+) %s`
 
 const selectOrders = `
 SELECT pedido, club_id, club, cliente, correo, whatsapp, producto, cantidad, total FROM %spedidos`
 
-// insert writes the order; one that exists already is left alone.
+// insertOrder and insertOrderMySQL leave an order that exists already alone.
+const (
+	insertOrder = `
+INSERT INTO %spedidos (pedido, club_id, club, cliente, correo, whatsapp, producto, cantidad, total)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT DO NOTHING`
+
+	insertOrderMySQL = `
+INSERT INTO %spedidos (pedido, club_id, club, cliente, correo, whatsapp, producto, cantidad, total)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE pedido = pedido`
+)
+
+// insert writes the order.
 func (o Order) insert(ctx context.Context, tx *sql.Tx, db *database) error {
-	_, err := tx.ExecContext(ctx, fmt.Sprintf(insertOrder, db.prefix),
+	statement := insertOrder
+	if db.dialect == sqlstore.MySQL {
+		statement = insertOrderMySQL
+	}
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(statement, db.prefix),
 		o.ID, o.ClubID, o.Club, o.Customer, o.Email, o.WhatsApp, o.Product, o.Quantity, o.Total)
 	return err
 }

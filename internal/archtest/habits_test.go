@@ -29,6 +29,21 @@ func sleeps(s source) []string {
 	return s.uses("time", "Sleep")
 }
 
+// unverified returns where a file that is no test turns the verification of certificates off, or could be asked to.
+func unverified(s source) []string {
+	if s.isTest() {
+		return nil
+	}
+	var found []string
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if name, ok := n.(*ast.Ident); ok && name.Name == "InsecureSkipVerify" {
+			found = append(found, s.at(n)+": does not verify certificates")
+		}
+		return true
+	})
+	return found
+}
+
 // spelledStates returns the string literals that are a state, or quote one as SQL does. Package state has the
 // constants.
 func spelledStates(s source) []string {
@@ -114,6 +129,7 @@ var habits = []struct {
 }{
 	{"the environment is the caller's", environment},
 	{"tests do not sleep", sleeps},
+	{"certificates are verified", unverified},
 	{"states are spelled once", spelledStates},
 	{"exported names are documented", undocumented},
 }
@@ -163,6 +179,10 @@ func TestBadHabitsAreSeen(t *testing.T) {
 		{"sleep", sleeps, "dispatch/x_test.go", `import "time"; func f() { time.Sleep(1) }`, 1},
 		{"sleep outside tests", sleeps, "dispatch/x.go", `import "time"; func f() { time.Sleep(1) }`, 0},
 		{"sleep in a comment", sleeps, "dispatch/x_test.go", "// time.Sleep(1)\n", 0},
+
+		{"no verification", unverified, "transports/x.go", `import "crypto/tls"; var _ = tls.Config{InsecureSkipVerify: true}`, 1},
+		{"none afterwards", unverified, "examples/cron/x.go", `import "crypto/tls"; func f(c *tls.Config) { c.InsecureSkipVerify = true }`, 1},
+		{"no verification in a test", unverified, "transports/x_test.go", `import "crypto/tls"; var _ = tls.Config{InsecureSkipVerify: true}`, 0},
 
 		{"state", spelledStates, "sqlstore/x.go", `const s = "` + sent + `"`, 1},
 		{"state in SQL", spelledStates, "sqlstore/x.go", "const s = `WHERE estado = '" + sent + "'`", 1},

@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -32,6 +33,12 @@ func unavailable(tb testing.TB, err error) {
 		tb.Fatalf("dbtest: %v", err)
 	}
 	tb.Skipf("dbtest: %v", err)
+}
+
+// Env returns the settings with which another test process uses the servers of this one, until the test ends.
+func Env(tb testing.TB) []string {
+	tb.Helper()
+	return []string{postgresEnv + "=" + Postgres(tb), mariadbEnv + "=" + MariaDB(tb)}
 }
 
 // adminTimeout bounds the creation or the removal of one database.
@@ -101,16 +108,30 @@ func majorVersion(path string) int {
 	return n
 }
 
+// shared are the servers that end with this process. The pipe of one that nothing refers to would be closed, and stop it.
+var shared struct {
+	sync.Mutex
+	all []*supervisor
+}
+
+func keep(s *supervisor) {
+	shared.Lock()
+	defer shared.Unlock()
+	shared.all = append(shared.all, s)
+}
+
 // startOnFreePort runs the script with the programs' directory and a free port, which it returns.
-func startOnFreePort(s script, prefix string, files map[string]string, bin string) (port string, err error) {
+func startOnFreePort(
+	s script, prefix string, files map[string]string, bin string,
+) (port string, started *supervisor, err error) {
 	// The chosen port may be taken between the choice and the start.
 	for range 3 {
 		if port, err = freePort(); err != nil {
-			return "", err
+			return "", nil, err
 		}
-		if err = s.run(prefix, files, bin, port); err == nil {
-			return port, nil
+		if started, err = s.run(prefix, files, bin, port); err == nil {
+			return port, started, nil
 		}
 	}
-	return "", err
+	return "", nil, err
 }

@@ -18,6 +18,7 @@ import (
 type engine struct {
 	name, driver string
 	database     func(testing.TB) string
+	private      func(testing.TB) *Server
 	binaries     func() (string, error)
 	environment  string
 	// find answers as the server's DSN does.
@@ -33,7 +34,7 @@ type engine struct {
 var engines = []engine{
 	{
 		name: "PostgreSQL", driver: "postgres",
-		database: Postgres, binaries: postgresBinaries, environment: postgresEnv,
+		database: Postgres, private: PrivatePostgres, binaries: postgresBinaries, environment: postgresEnv,
 		find: func() (string, error) {
 			u, err := findPostgres()
 			if err != nil {
@@ -49,7 +50,7 @@ var engines = []engine{
 	},
 	{
 		name: "MariaDB", driver: "mysql",
-		database: MariaDB, binaries: mariadbBinaries, environment: mariadbEnv,
+		database: MariaDB, private: PrivateMariaDB, binaries: mariadbBinaries, environment: mariadbEnv,
 		find: func() (string, error) {
 			cfg, err := findMariaDB()
 			if err != nil {
@@ -254,3 +255,27 @@ func (r *recorder) end(how string) {
 
 func (r *recorder) Skipf(string, ...any)  { r.end("skipped") }
 func (r *recorder) Fatalf(string, ...any) { r.end("failed") }
+
+func TestAPrivateServerIsKilledAndStartedAgain(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			server := e.private(t)
+			db := e.open(t, server.DSN)
+			for _, statement := range []string{"CREATE TABLE mine (id int PRIMARY KEY)", "INSERT INTO mine VALUES (1)"} {
+				if _, err := db.ExecContext(t.Context(), statement); err != nil {
+					t.Fatalf("%s: %v", statement, err)
+				}
+			}
+			server.Kill(t)
+			if err := db.PingContext(t.Context()); err == nil {
+				t.Error("the server answers though it was killed")
+			}
+			server.Start(t)
+			var rows int
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM mine").Scan(&rows); err != nil || rows != 1 {
+				t.Errorf("what was committed is gone: %d rows, %v", rows, err)
+			}
+		})
+	}
+}

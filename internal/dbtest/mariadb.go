@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"sync"
 	"testing"
@@ -48,6 +49,17 @@ END`)
 	return dsn.FormatDSN()
 }
 
+// MariaDBURL is [MariaDB] with the DSN as a URL, such as mysql://user:password@127.0.0.1:3306/database.
+func MariaDBURL(tb testing.TB) string {
+	tb.Helper()
+	cfg, err := mysql.ParseDSN(MariaDB(tb))
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	u := url.URL{Scheme: "mysql", User: url.UserPassword(cfg.User, cfg.Passwd), Host: cfg.Addr, Path: "/" + cfg.DBName}
+	return u.String()
+}
+
 // findMariaDB returns the configuration for the server from the environment, or for one that it starts.
 func findMariaDB() (*mysql.Config, error) {
 	if dsn := os.Getenv(mariadbEnv); dsn != "" {
@@ -61,7 +73,9 @@ func findMariaDB() (*mysql.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startMariaDB(bin)
+	cfg, started, err := startMariaDB(bin)
+	keep(started)
+	return cfg, err
 }
 
 // mariadbBinaries returns the directory of mariadb-install-db. The server is there or beside it.
@@ -75,7 +89,7 @@ func mariadbBinaries() (string, error) {
 // and pages still go through the doublewrite buffer: a server that is killed must not have lost what it confirmed.
 // --force: the host need not have a name that resolves.
 var mariadbScript = script{
-	start: `
+	prepare: `
 cat >my.cnf <<END &&
 [mariadbd]
 datadir = $PWD/data
@@ -91,25 +105,22 @@ innodb-log-file-size = 16M
 innodb-flush-log-at-trx-commit = 2
 debug-no-sync
 END
-"$1/mariadb-install-db" --defaults-file="$PWD/my.cnf" --skip-test-db --force >log 2>&1 && {
-	PATH="$1:${1%/*}/sbin:${1%/*}/libexec" mariadbd --defaults-file="$PWD/my.cnf" >>log 2>&1 &
-	tries=600
-	until grep -q 'ready for connections' log || [ $((tries -= 1)) = 0 ] || ! kill -0 $!; do sleep 0.1; done
-	grep -q 'ready for connections' log || { kill -KILL $!; false; }
-} 2>/dev/null`,
-	stop: `kill -KILL $!; wait $!`,
+"$1/mariadb-install-db" --defaults-file="$PWD/my.cnf" --skip-test-db --force >log 2>&1`,
+	serve: `PATH="$1:${1%/*}/sbin:${1%/*}/libexec" mariadbd --defaults-file="$PWD/my.cnf"`,
+	ready: "ready for connections",
+	stop:  "KILL",
 }
 
-func startMariaDB(bin string) (*mysql.Config, error) {
+func startMariaDB(bin string) (*mysql.Config, *supervisor, error) {
 	password := rand.Text()
-	port, err := startOnFreePort(mariadbScript, "recado-mariadb-", map[string]string{"users.sql": `
+	port, started, err := startOnFreePort(mariadbScript, "recado-mariadb-", map[string]string{"users.sql": `
 CREATE OR REPLACE USER recado@'127.0.0.1' IDENTIFIED BY '` + password + `';
 GRANT ALL ON *.* TO recado@'127.0.0.1' WITH GRANT OPTION;
 `}, bin)
 	if err != nil {
-		return nil, fmt.Errorf("starting MariaDB: %w", err)
+		return nil, nil, fmt.Errorf("starting MariaDB: %w", err)
 	}
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "recado", password, "tcp", net.JoinHostPort("127.0.0.1", port)
-	return cfg, nil
+	return cfg, started, nil
 }

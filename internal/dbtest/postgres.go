@@ -54,7 +54,9 @@ func findPostgres() (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startPostgres(bin)
+	u, started, err := startPostgres(bin)
+	keep(started)
+	return u, err
 }
 
 // postgresBinaries returns the directory of the server's programs.
@@ -71,25 +73,26 @@ func postgresBinaries() (string, error) {
 // fsync is off, since no test survives a crash of the operating system. Commits stay synchronous: a server that is
 // killed must not have lost one that it confirmed.
 var postgresScript = script{
-	start: `
+	prepare: `
 "$1/initdb" -D data -U recado --pwfile=password -A scram-sha-256 -E UTF8 --no-locale --no-sync >log 2>&1 &&
-cat >>data/postgresql.conf <<END &&
+cat >>data/postgresql.conf <<END
 listen_addresses = '127.0.0.1'
 port = $2
 unix_socket_directories = '$PWD'
 max_connections = 200
 fsync = off
 restart_after_crash = off
-END
-"$1/pg_ctl" -D data -l log -w -t 60 start >>log 2>&1`,
-	stop: `"$1/pg_ctl" -D data -m immediate stop`,
+END`,
+	serve: `"$1/postgres" -D data`,
+	ready: "ready to accept connections",
+	stop:  "QUIT", // at once, but unlike KILL it leaves no memory shared
 }
 
-func startPostgres(bin string) (*url.URL, error) {
+func startPostgres(bin string) (*url.URL, *supervisor, error) {
 	password := rand.Text()
-	port, err := startOnFreePort(postgresScript, "recado-postgres-", map[string]string{"password": password}, bin)
+	port, started, err := startOnFreePort(postgresScript, "recado-postgres-", map[string]string{"password": password}, bin)
 	if err != nil {
-		return nil, fmt.Errorf("starting PostgreSQL: %w", err)
+		return nil, nil, fmt.Errorf("starting PostgreSQL: %w", err)
 	}
 	return &url.URL{
 		Scheme:   "postgres",
@@ -97,5 +100,5 @@ func startPostgres(bin string) (*url.URL, error) {
 		Host:     net.JoinHostPort("127.0.0.1", port),
 		Path:     "/postgres",
 		RawQuery: "sslmode=disable",
-	}, nil
+	}, started, nil
 }

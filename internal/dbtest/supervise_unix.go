@@ -3,8 +3,10 @@
 package dbtest
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -15,20 +17,60 @@ import (
 	"syscall"
 )
 
-// script is how a server is started and stopped: two pieces of sh that run in the server's own directory, with the
-// same positional parameters. The log is expected in the file "log".
-type script struct{ start, stop string }
+// script is how a server is run: pieces of sh that run in the server's own directory, with the same positional
+// parameters.
+type script struct {
+	prepare string // done once
+	serve   string // one command: the server, in the foreground
+	ready   string // what it writes to its log when it answers
+	stop    string // the signal that ends it
+}
 
-// lifelines are the write ends of the pipes that keep servers running. Nothing is ever written: the kernel closes them
-// when this process ends, be it by a panic, os.Exit or SIGKILL, and that is what stops the servers.
-var lifelines []*os.File
+// supervisor is the shell that started a server, and stops it. The kernel closes its standard input when this process
+// ends, be it by a panic, os.Exit or SIGKILL, and that is what stops the server.
+type supervisor struct {
+	shell   *exec.Cmd
+	orders  *os.File
+	answers *os.File
+	lines   *bufio.Reader // of answers
+}
+
+// whole is the shell's program. The signals of a terminal go to the whole process group; the shell has to outlive them to
+// clean up. A server that is started again finds the log of the last start gone.
+func (s script) whole() string {
+	return `
+trap '' HUP INT QUIT TERM PIPE
+start() {
+	: >log
+	` + s.serve + ` >>log 2>&1 &
+	tries=1200
+	until grep -q '` + s.ready + `' log || [ $((tries -= 1)) = 0 ] || ! kill -0 $!; do sleep 0.05; done
+	grep -q '` + s.ready + `' log || { kill -KILL $!; wait $!; false; }
+} 2>/dev/null
+if { ` + s.prepare + `
+} && start "$@"
+then
+	echo ready
+	while read -r order others; do
+		case $order in
+		kill) kill -KILL $! $others; wait $!; echo killed ;;
+		start) if start "$@"; then echo ready; else echo failed; fi ;;
+		esac
+	done
+	exec >/dev/null 2>&1
+	kill -` + s.stop + ` $!; wait $!
+else tail -n 20 log
+fi
+cd / && rm -rf "$0"
+`
+}
 
 // run makes a directory with the given files, starts the server in it and returns once it answers. The shell that
 // started it stops it, and removes the directory, when this process is gone.
-func (s script) run(prefix string, files map[string]string, args ...string) (err error) {
+func (s script) run(prefix string, files map[string]string, args ...string) (_ *supervisor, err error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -37,53 +79,61 @@ func (s script) run(prefix string, files map[string]string, args ...string) (err
 	}()
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	// Database servers refuse to run as root.
 	credential, err := unprivileged()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if credential != nil {
 		for name := range files {
 			err = errors.Join(err, os.Chown(filepath.Join(dir, name), int(credential.Uid), int(credential.Gid)))
 		}
 		if err = errors.Join(err, os.Chown(dir, int(credential.Uid), int(credential.Gid))); err != nil {
-			return err
+			return nil, err
 		}
 	}
 
-	lifelineEnd, lifeline, err := os.Pipe()
+	ordersEnd, orders, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	report, reportEnd, err := os.Pipe()
+	answers, answersEnd, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, lifelineEnd.Close(), lifeline.Close())
+		return nil, errors.Join(err, ordersEnd.Close(), orders.Close())
 	}
-	defer func() { _ = report.Close() }()
+	shell := exec.Command("/bin/sh", append([]string{"-c", s.whole(), dir}, args...)...)
+	shell.Dir, shell.Stdin, shell.Stdout = dir, ordersEnd, answersEnd
+	shell.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C")
+	shell.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+	err = shell.Start()
+	_, _ = ordersEnd.Close(), answersEnd.Close()
+	if err != nil {
+		return nil, errors.Join(err, orders.Close(), answers.Close())
+	}
+	started := &supervisor{shell, orders, answers, bufio.NewReader(answers)}
+	if said, err := started.lines.ReadString('\n'); err != nil || said != "ready\n" {
+		rest, _ := io.ReadAll(started.lines)
+		started.close()
+		return nil, errors.Join(err, errors.New(strings.TrimSpace(said+string(rest))))
+	}
+	return started, nil
+}
 
-	// The signals of a terminal go to the whole process group; the shell has to outlive them to clean up.
-	whole := "trap '' HUP INT QUIT TERM\nif " + s.start + "\nthen echo ready; exec >/dev/null 2>&1; cat\n" + s.stop +
-		"\nelse tail -n 20 log\nfi\ncd / && rm -rf \"$0\"\n"
-	cmd := exec.Command("/bin/sh", append([]string{"-c", whole, dir}, args...)...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout = dir, lifelineEnd, reportEnd
-	cmd.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
-	err = cmd.Start()
-	_, _ = lifelineEnd.Close(), reportEnd.Close()
-	if err != nil {
-		return errors.Join(err, lifeline.Close())
+// order has the shell do something, and returns its answer.
+func (s *supervisor) order(words ...string) (string, error) {
+	if _, err := io.WriteString(s.orders, strings.Join(words, " ")+"\n"); err != nil {
+		return "", err
 	}
+	answer, err := s.lines.ReadString('\n')
+	return strings.TrimSpace(answer), err
+}
 
-	said, err := io.ReadAll(report)
-	if err != nil || string(said) != "ready\n" {
-		_, _ = lifeline.Close(), cmd.Wait()
-		return errors.Join(err, errors.New(strings.TrimSpace(string(said))))
-	}
-	lifelines = append(lifelines, lifeline)
-	return nil
+// close stops the server, and returns when its directory is gone.
+func (s *supervisor) close() {
+	_, _, _ = s.orders.Close(), s.shell.Wait(), s.answers.Close()
 }
 
 // unprivileged returns the user that a server runs as when this process is root, else nil.
@@ -108,12 +158,17 @@ func unprivileged() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// freePort returns a TCP port that nobody listened on a moment ago.
+// freePort returns a TCP port that nobody listened on a moment ago. It is none of those that the kernel gives to clients:
+// one of them might have it when a server is started again.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var last error
+	for range 20 {
+		port := strconv.Itoa(20_000 + rand.IntN(12_000))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			return port, l.Close()
+		}
+		last = err
 	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, errors.Join(err, l.Close())
+	return "", last
 }

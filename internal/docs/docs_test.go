@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/lib/pq"
 
 	"github.com/recado-dev/recado/internal/dbtest"
@@ -27,6 +28,7 @@ const (
 	spanish     = root + "/README.es.md"
 	differences = root + "/DIFERENCIAS.md"
 	customStore = root + "/examples/customstore/README.md"
+	guarantees  = root + "/GUARANTEES.md"
 )
 
 var readmes = []string{english, spanish}
@@ -94,14 +96,30 @@ func TestSameReadmes(t *testing.T) {
 	}
 }
 
-// The recipes for operators run as they stand.
+// The recipes for operators run as they stand, and with the words that the page gives for MySQL.
 func TestRecipes(t *testing.T) {
-	db, err := sql.Open("postgres", dbtest.Postgres(t))
+	t.Run("postgres", func(t *testing.T) {
+		tryRecipes(t, "postgres", dbtest.Postgres(t)+"&timezone=UTC", sqlstore.Postgres, func(sql string) string { return sql })
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		for _, file := range readmes {
+			if page := read(t, file); !strings.Contains(page, "`utc_timestamp(6)`") || !strings.Contains(page, "`interval 1 day`") {
+				t.Errorf("%s does not say what changes on MySQL", file)
+			}
+		}
+		words := strings.NewReplacer("now()", "utc_timestamp(6)", "interval '1 day'", "interval 1 day")
+		tryRecipes(t, "mysql", dbtest.MariaDB(t), sqlstore.MySQL, words.Replace)
+	})
+}
+
+func tryRecipes(t *testing.T, driver, dsn string, d sqlstore.Dialect, translate func(string) string) {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	box, err := sqlstore.New(db, sqlstore.Postgres, sqlstore.Config{})
+	box, err := sqlstore.New(db, d, sqlstore.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,10 +128,14 @@ func TestRecipes(t *testing.T) {
 	}
 	insert := func(key string, s state.State, ago, lease time.Duration) {
 		t.Helper()
-		_, err := db.ExecContext(t.Context(), `
+		at := func(d time.Duration) string { return time.Now().UTC().Add(d).Format("'2006-01-02 15:04:05'") }
+		leased := "NULL"
+		if lease > 0 {
+			leased = at(lease)
+		}
+		_, err := db.ExecContext(t.Context(), fmt.Sprintf(`
 INSERT INTO outbox (organizacion_id, canal, destino, plantilla, clave_idempotencia, estado, programado_para, bloqueado_hasta, ultimo_error_categoria, ultimo_error_codigo)
-VALUES ('7e000000-0000-4000-8000-000000000001', 'correo', 'a', 'b', $1, $2, now() - $3 * interval '1 second', now() + nullif($4, 0) * interval '1 second', 'red', 'http_503')`,
-			key, string(s), ago.Seconds(), lease.Seconds())
+VALUES ('7e000000-0000-4000-8000-000000000001', 'correo', 'a', 'b', '%s', '%s', %s, %s, 'red', 'http_503')`, key, s, at(-ago), leased))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,6 +154,7 @@ VALUES ('7e000000-0000-4000-8000-000000000001', 'correo', 'a', 'b', $1, $2, now(
 		t.Fatalf("there are %d recipes, the test knows %d", len(recipes), len(want))
 	}
 	for i, recipe := range recipes {
+		recipe = translate(recipe)
 		rows, err := db.QueryContext(t.Context(), recipe)
 		if err != nil {
 			t.Errorf("%s: %v", recipe, err)
@@ -197,7 +220,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
 	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
-	for _, file := range append(readmes, differences, customStore, migrate) {
+	for _, file := range append(readmes, differences, customStore, migrate, guarantees) {
 		all := named.FindAllStringSubmatch(read(t, file), -1)
 		if len(all) == 0 {
 			t.Errorf("%s names no test", file)
@@ -209,6 +232,21 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 			if !declared[name] {
 				t.Errorf("%s names a test that does not exist: %s", file, m[0])
+			}
+		}
+	}
+}
+
+// The page leaves out no promise and no kind of accident, and each names a test that shows it.
+func TestGuarantees(t *testing.T) {
+	page := read(t, guarantees)
+	for format, last := range map[string]int{"| I%d |": 36, "| F%02d |": 57} {
+		for n := 1; n <= last; n++ {
+			row := fmt.Sprintf(format, n)
+			_, after, found := strings.Cut(page, "\n"+row)
+			line, _, _ := strings.Cut(after, "\n")
+			if !found || strings.Count(page, "\n"+row) != 1 || !strings.Contains(line, "`") {
+				t.Errorf("there has to be one line %q with a test", row)
 			}
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package integration
 
 import (
@@ -27,9 +29,9 @@ func TestEverybodyAtOnce(t *testing.T) {
 	if testing.Short() {
 		duration = 3 * time.Second
 	}
-	onServers(t, func(t *testing.T, db *sql.DB, box *sqlstore.Store) {
+	onServers(t, func(ctx context.Context, t *testing.T, db *sql.DB, box *sqlstore.Store) {
 		db.SetMaxOpenConns(60)
-		if _, err := db.ExecContext(t.Context(), "CREATE TABLE pedidos (id varchar(40) PRIMARY KEY)"); err != nil {
+		if _, err := db.ExecContext(ctx, "CREATE TABLE pedidos (id varchar(40) PRIMARY KEY)"); err != nil {
 			t.Fatal(err)
 		}
 		var (
@@ -58,15 +60,15 @@ func TestEverybodyAtOnce(t *testing.T) {
 			pool[i] = w
 		}
 		enqueue := func(key, order string) error {
-			tx, err := db.BeginTx(t.Context(), nil)
+			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {
 				return err
 			}
 			defer tx.Rollback() //nolint:errcheck // after a Commit it does nothing
-			if _, err := tx.ExecContext(t.Context(), "INSERT INTO pedidos (id) VALUES ('"+order+"')"); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO pedidos (id) VALUES ('"+order+"')"); err != nil {
 				return err
 			}
-			r, err := box.Enqueue(t.Context(), tx, store.NewMessage{
+			r, err := box.Enqueue(ctx, tx, store.NewMessage{
 				TenantID: "club", Channel: "correo", Destination: "ana", Template: "aviso", IdempotencyKey: key,
 			})
 			if err != nil {
@@ -84,9 +86,9 @@ func TestEverybodyAtOnce(t *testing.T) {
 			return nil
 		}
 
-		writing, stopWriting := context.WithTimeout(t.Context(), duration)
+		writing, stopWriting := context.WithTimeout(ctx, duration)
 		defer stopWriting()
-		working, stopWorking := context.WithCancel(t.Context())
+		working, stopWorking := context.WithCancel(ctx)
 		defer stopWorking()
 		var writers, others sync.WaitGroup
 		for e := range enqueuers {
@@ -127,7 +129,7 @@ func TestEverybodyAtOnce(t *testing.T) {
 			purges := time.NewTicker(20 * time.Millisecond)
 			defer purges.Stop()
 			for working.Err() == nil {
-				if _, err := box.Purge(t.Context(), store.PurgeParams{Before: time.Now(), Batch: 200}); err != nil {
+				if _, err := box.Purge(ctx, store.PurgeParams{Before: time.Now(), Batch: 200}); err != nil {
 					t.Errorf("the purger got %v (%v)", err, errors.Unwrap(err))
 				}
 				<-purges.C
@@ -136,12 +138,12 @@ func TestEverybodyAtOnce(t *testing.T) {
 		writers.Wait()
 		stopWorking()
 		others.Wait()
-		if r := pool[0].Drain(t.Context()); r.Err() != nil || r.Lost != 0 {
+		if r := pool[0].Drain(ctx); r.Err() != nil || r.Lost != 0 {
 			t.Errorf("what was left: %v", r)
 		}
 
 		var live int
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox WHERE turno IS NOT NULL").Scan(&live); err != nil {
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM outbox WHERE turno IS NOT NULL").Scan(&live); err != nil {
 			t.Fatal(err)
 		}
 		if live != 0 {

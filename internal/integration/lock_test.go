@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/recado-dev/recado/dispatch"
 	"github.com/recado-dev/recado/sqlstore"
@@ -22,9 +21,7 @@ func TestARowHeldBySomebody(t *testing.T) {
 	onServers(t, heldRow)
 }
 
-func heldRow(t *testing.T, db *sql.DB, box *sqlstore.Store) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+func heldRow(ctx context.Context, t *testing.T, db *sql.DB, box *sqlstore.Store) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		t.Fatal(err)

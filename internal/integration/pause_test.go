@@ -40,6 +40,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if target := os.Getenv(migrateEnv); target != "" {
+		if err := runMigrate(target); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -3,19 +3,23 @@
 package proof
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/recado-dev/recado/internal/proof/tally"
 )
 
 // fullEnv, when set to anything, asks for the whole proof.
 const fullEnv = "RECADO_PROOF"
 
 var seedFlag = flag.Uint64("seed", 0, "repeat the random run that printed this seed (0: a new one)")
+
+// Short is the setting that has another process try no more than make test does.
+const Short = fullEnv + "="
 
 // Seed returns the seed of a test's random run, and prints it. The test takes all that is random from it.
 func Seed(tb testing.TB) uint64 {
@@ -39,30 +43,18 @@ func Size(short, full int) int {
 	return short
 }
 
-// Prefix begins a line of a test's output that holds a Tally, as JSON.
-const Prefix = "proof: "
-
 // Tally counts what one test has tried. Its methods may be called from many goroutines.
 type Tally struct {
 	mu     sync.Mutex
-	counts counts
+	counts tally.Tally
 	wanted []string
-}
-
-// counts are what is printed.
-type counts struct {
-	Technique  string         `json:"technique"`
-	Schedules  int            `json:"schedules,omitempty"` // random runs, each from a seed of its own
-	Rows       int            `json:"rows,omitempty"`      // messages whose fate was checked
-	Faults     map[string]int `json:"faults,omitempty"`    // injected, by kind: kills and lost replies too
-	Violations int            `json:"violations"`
 }
 
 // New is the tally of one technique in test tb. When the test ends it is printed. Of each kind of fault that wanted names
 // at least one must have been injected by then: a test whose faults never fire shows nothing, and fails.
 func New(tb testing.TB, technique string, wanted ...string) *Tally {
 	tb.Helper()
-	t := &Tally{counts: counts{Technique: technique, Faults: map[string]int{}}, wanted: wanted}
+	t := &Tally{counts: tally.Tally{Technique: technique, Faults: map[string]int{}}, wanted: wanted}
 	tb.Cleanup(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -76,12 +68,7 @@ func New(tb testing.TB, technique string, wanted ...string) *Tally {
 		if tb.Failed() {
 			t.counts.Violations = max(1, t.counts.Violations)
 		}
-		line, err := json.Marshal(t.counts)
-		if err != nil {
-			tb.Error(err)
-		}
-		// Not tb.Log: its line would begin with a file's name.
-		fmt.Fprintf(tb.Output(), "%s%s\n", Prefix, line)
+		fmt.Fprintln(tb.Output(), t.counts) // not tb.Log, whose line would begin with a file's name
 	})
 	return t
 }

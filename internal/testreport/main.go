@@ -4,7 +4,8 @@
 //
 // It exits with 1 when a test or a package failed, did not build or never ended, or when no test ran at all; with
 // -strict also when a test was skipped. A test and each of its subtests count as one. What storetest leaves out because a
-// store lacks one of the abilities named with -absent is no skipped test; it is counted apart.
+// store lacks one of the abilities named with -absent is no skipped test; it is counted apart. What techniques of proof tell
+// of themselves (see package proof) is summed up in a table.
 package main
 
 import (
@@ -17,8 +18,10 @@ import (
 func main() {
 	strict := flag.Bool("strict", false, "fail when a test was skipped")
 	absent := flag.String("absent", "", "abilities, separated by commas, that a store may lack")
+	seeds := flag.Bool("seeds", false, "print the seeds of random runs as they come")
 	flag.Parse()
 	r := newReport(os.Stdout)
+	r.seeds = *seeds
 	r.absent = strings.Split(*absent, ",")
 	if err := r.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/recado-dev/recado/internal/proof/tally"
 )
 
 // event is one line of the stream; `go doc test2json` and `go help buildjson` describe it.
@@ -36,6 +38,9 @@ type report struct {
 
 	absent   []string       // what may be absent, see main
 	absences map[string]int // how many tests were left out for it
+
+	seeds bool // print the seeds of random runs, as they come
+	proof tally.Sum
 }
 
 // testedPackage is a package whose result is not known yet.
@@ -55,6 +60,7 @@ func newReport(out io.Writer) *report {
 		skips:  map[string][]string{},
 
 		absences: map[string]int{},
+		proof:    tally.Sum{},
 	}
 }
 
@@ -104,6 +110,12 @@ func (r *report) add(e event) {
 		p.order = append(p.order, e.Test)
 	case "output":
 		p.tests[e.Test] += e.Output
+		if t, ok := tally.Parse(e.Output); ok {
+			r.proof.Add(t)
+		}
+		if r.seeds && seedLine.MatchString(e.Output) {
+			r.print("%s: %s", e.Test, sourceLine.ReplaceAllString(e.Output, ""))
+		}
 	case "pass":
 		p.counted.passed++
 		p.forget(e.Test)
@@ -174,6 +186,7 @@ func (r *report) skip(test, reason string) {
 }
 
 var (
+	seedLine   = regexp.MustCompile(`seed \d+ \(`)
 	frameLine  = regexp.MustCompile(`^\s*(=== |--- )`)
 	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 )
@@ -215,6 +228,9 @@ func (r *report) close(strict bool) bool {
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.absences)) {
 		r.print("\nLeft out, as declared, without %s: %d tests\n", what, r.absences[what])
+	}
+	if len(r.proof) > 0 {
+		r.proof.Print(r.out)
 	}
 	nothing := r.passed+r.failed+r.skipped == 0
 	if nothing {

@@ -147,6 +147,31 @@ func TestDeclaredAbsences(t *testing.T) {
 	}
 }
 
+// What techniques of proof tell is summed up, whether their tests passed or failed, and seeds are shown where asked for.
+func TestProof(t *testing.T) {
+	stream := `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    proof.go:9: seed 17 (repeat with -run '^TestA$' -seed 17)\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    proof: {\"technique\":\"kills\",\"schedules\":2,\"rows\":20,\"faults\":{\"sigkill\":3},\"violations\":0}\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    proof: {\"technique\":\"kills\",\"rows\":1,\"faults\":{\"sigkill\":1,\"sigstop\":1},\"violations\":1}\n"}
+{"Action":"fail","Package":"p","Test":"TestB"}
+{"Action":"fail","Package":"p","Elapsed":0.1}
+`
+	var out strings.Builder
+	r := newReport(&out)
+	r.seeds = true
+	if err := r.read(strings.NewReader(stream)); err != nil {
+		t.Fatal(err)
+	}
+	r.close(true)
+	for _, want := range []string{"TestA: seed 17 (repeat", "kills                                       2          5         21          1\n    sigkill 4, sigstop 1\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+}
+
 func TestStrictPassesWithoutSkips(t *testing.T) {
 	var kept []string
 	for line := range strings.Lines(recording(t, "good")) {

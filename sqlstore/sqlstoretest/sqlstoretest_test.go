@@ -87,8 +87,10 @@ func TestExpectClaim(t *testing.T) {
 			_, mock, box := newBox(t, dialect)
 			sqlstoretest.ExpectClaim(mock, box,
 				store.Message{ID: id, TenantID: "club", Channel: "correo", Destination: "ana@club.example", Template: "aviso", IdempotencyKey: "k"},
-				store.Message{ID: other, TenantID: "club", Channel: "correo", Attempts: 3, MaxAttempts: 4, UpdatedAt: at, ScheduledAt: at.Add(-time.Hour),
-					Data: json.RawMessage(`{"n": 1}`), Headers: map[string]string{"a": "b"}, ExpiresAt: at.Add(time.Hour)},
+				store.Message{
+					ID: other, TenantID: "club", Channel: "correo", Attempts: 3, MaxAttempts: 4, UpdatedAt: at, ScheduledAt: at.Add(-time.Hour),
+					Data: json.RawMessage(`{"n": 1}`), Headers: map[string]string{"a": "b"}, ExpiresAt: at.Add(time.Hour),
+				},
 			)
 			sqlstoretest.ExpectClaim(mock, box)
 			c, err := box.Claim(t.Context(), store.ClaimParams{Channel: "correo", Limit: 5, Lease: 10 * time.Minute})

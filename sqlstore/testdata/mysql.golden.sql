@@ -38,12 +38,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, coalesce(cast(? AS datetime(6)), coalesce(cast(?
 -- insertMany
 INSERT INTO `outbox` (id, `organizacion_id`, canal, destino, plantilla, datos, clave_idempotencia, max_intentos,
 	programado_para, vence_en, cabeceras, creado_en, actualizado_en)
-SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, d.datos_, d.clave, d.maximo,
-	coalesce(cast(d.programado AS datetime(6)), coalesce(cast(? AS datetime(6)), utc_timestamp(6))), cast(d.vence AS datetime(6)), d.cabeceras_, coalesce(cast(? AS datetime(6)), utc_timestamp(6)), coalesce(cast(? AS datetime(6)), utc_timestamp(6))
-FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', inquilino varchar(200) PATH '$[1]',
-	canal_ varchar(63) PATH '$[2]', destino_ varchar(320) PATH '$[3]', plantilla_ varchar(200) PATH '$[4]',
-	datos_ longtext PATH '$[5]', clave varchar(200) PATH '$[6]', maximo int PATH '$[7]', programado char(26) PATH '$[8]',
-	vence char(26) PATH '$[9]', cabeceras_ longtext PATH '$[10]')) AS d;
+SELECT d.uid, d.inquilino, d.canal_, d.destino_, d.plantilla_, concat(d.datos_), d.clave, d.maximo,
+	coalesce(cast(nullif(d.programado, '') AS datetime(6)), coalesce(cast(? AS datetime(6)), utc_timestamp(6))), cast(nullif(d.vence, '') AS datetime(6)), concat(nullif(d.cabeceras_, '')), coalesce(cast(? AS datetime(6)), utc_timestamp(6)), coalesce(cast(? AS datetime(6)), utc_timestamp(6))
+FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) CHARACTER SET utf8mb4 PATH '$[0]', inquilino varchar(200) CHARACTER SET utf8mb4 PATH '$[1]',
+	canal_ varchar(63) CHARACTER SET utf8mb4 PATH '$[2]', destino_ varchar(320) CHARACTER SET utf8mb4 PATH '$[3]', plantilla_ varchar(200) CHARACTER SET utf8mb4 PATH '$[4]',
+	datos_ longtext CHARACTER SET utf8mb4 PATH '$[5]', clave varchar(200) CHARACTER SET utf8mb4 PATH '$[6]', maximo int PATH '$[7]', programado char(26) CHARACTER SET utf8mb4 PATH '$[8]',
+	vence char(26) CHARACTER SET utf8mb4 PATH '$[9]', cabeceras_ longtext CHARACTER SET utf8mb4 PATH '$[10]')) AS d;
 
 -- find
 SELECT id, canal, destino, plantilla, datos FROM `outbox` WHERE `organizacion_id` = ? AND clave_idempotencia = ?
@@ -51,19 +51,19 @@ LOCK IN SHARE MODE;
 
 -- findMany
 SELECT o.id, o.`organizacion_id`, o.clave_idempotencia, o.canal, o.destino, o.plantilla, o.datos
-FROM JSON_TABLE(?, '$[*]' COLUMNS (inquilino varchar(200) PATH '$[0]', clave varchar(200) PATH '$[1]')) AS d
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (inquilino varchar(200) CHARACTER SET utf8mb4 PATH '$[0]', clave varchar(200) CHARACTER SET utf8mb4 PATH '$[1]')) AS j) AS d
 STRAIGHT_JOIN `outbox` AS o FORCE INDEX (`outbox_tenant_clave_idem_key`) ON o.`organizacion_id` = d.inquilino AND o.clave_idempotencia = d.clave
 LOCK IN SHARE MODE;
 
 -- claim
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', cargo int PATH '$[1]', fin varchar(64) PATH '$[2]')) AS d
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$[0]', cargo int PATH '$[1]', fin varchar(64) CHARACTER SET utf8mb4 PATH '$[2]')) AS d
 STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
-	o.estado = CASE WHEN d.fin IS NULL THEN 'procesando' ELSE 'fallido' END,
+	o.estado = CASE WHEN d.fin = '' THEN 'procesando' ELSE 'fallido' END,
 	o.intentos = o.intentos + d.cargo,
-	o.bloqueado_hasta = CASE WHEN d.fin IS NULL THEN cast(? AS datetime(6)) END,
-	o.reclamo = CASE WHEN d.fin IS NULL THEN ? END,
-	o.ultimo_error_categoria = CASE WHEN d.fin IS NULL THEN o.ultimo_error_categoria ELSE 'red' END,
-	o.ultimo_error_codigo = CASE WHEN d.fin IS NULL THEN o.ultimo_error_codigo ELSE d.fin END,
+	o.bloqueado_hasta = CASE WHEN d.fin = '' THEN cast(? AS datetime(6)) END,
+	o.reclamo = CASE WHEN d.fin = '' THEN ? END,
+	o.ultimo_error_categoria = CASE WHEN d.fin = '' THEN o.ultimo_error_categoria ELSE 'red' END,
+	o.ultimo_error_codigo = CASE WHEN d.fin = '' THEN o.ultimo_error_codigo ELSE d.fin END,
 	o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- lockClaim
@@ -89,21 +89,19 @@ WHERE canal = ? AND turno IS NOT NULL AND estado = 'procesando' AND reclamo = ?
 ORDER BY turno, id LIMIT ?;
 
 -- lockFenced
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
-	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
-	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
-	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$[0]', token char(36) CHARACTER SET utf8mb4 PATH '$[1]',
+	plazo char(26) CHARACTER SET utf8mb4 PATH '$[2]', estado_ varchar(10) CHARACTER SET utf8mb4 PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
+	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) CHARACTER SET utf8mb4 PATH '$[8]',
+	codigo varchar(64) CHARACTER SET utf8mb4 PATH '$[9]', externo varchar(255) CHARACTER SET utf8mb4 PATH '$[10]', duda int PATH '$[11]')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
 WHERE o.reclamo = d.token AND o.estado = 'procesando'
 	AND o.bloqueado_hasta IN (cast(d.plazo AS datetime(6)), cast(d.plazo AS datetime(6)) + INTERVAL ? MICROSECOND)
 FOR UPDATE SKIP LOCKED;
 
 -- settle
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
-	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
-	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
-	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$[0]', token char(36) CHARACTER SET utf8mb4 PATH '$[1]',
+	plazo char(26) CHARACTER SET utf8mb4 PATH '$[2]', estado_ varchar(10) CHARACTER SET utf8mb4 PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
+	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) CHARACTER SET utf8mb4 PATH '$[8]',
+	codigo varchar(64) CHARACTER SET utf8mb4 PATH '$[9]', externo varchar(255) CHARACTER SET utf8mb4 PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.estado = d.estado_,
 	o.intentos = o.intentos - d.devuelto,
 	o.proximo_intento_en = CASE WHEN d.espera < 0 THEN o.proximo_intento_en ELSE coalesce(cast(? AS datetime(6)), utc_timestamp(6)) + INTERVAL d.espera MICROSECOND END,
@@ -116,42 +114,39 @@ STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- repeated
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
-	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
-	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
-	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
+SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$[0]', token char(36) CHARACTER SET utf8mb4 PATH '$[1]',
+	plazo char(26) CHARACTER SET utf8mb4 PATH '$[2]', estado_ varchar(10) CHARACTER SET utf8mb4 PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
+	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) CHARACTER SET utf8mb4 PATH '$[8]',
+	codigo varchar(64) CHARACTER SET utf8mb4 PATH '$[9]', externo varchar(255) CHARACTER SET utf8mb4 PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
 WHERE o.reclamo = d.token AND o.estado = d.estado_ AND o.intentos = d.cuenta AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + INTERVAL d.espera MICROSECOND)
-	AND (NOT d.conserva OR coalesce(o.turno <= o.actualizado_en, false)) -- given back, not put off
+	AND (NOT d.conserva OR coalesce(o.proximo_intento_en <= o.actualizado_en, true)) -- given back, not put off
 	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
 	AND (d.estado_ <> 'enviado' OR coalesce(o.id_externo, '') = d.externo);
 
 -- renew
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
-	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
-	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
-	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$[0]', token char(36) CHARACTER SET utf8mb4 PATH '$[1]',
+	plazo char(26) CHARACTER SET utf8mb4 PATH '$[2]', estado_ varchar(10) CHARACTER SET utf8mb4 PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
+	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) CHARACTER SET utf8mb4 PATH '$[8]',
+	codigo varchar(64) CHARACTER SET utf8mb4 PATH '$[9]', externo varchar(255) CHARACTER SET utf8mb4 PATH '$[10]', duda int PATH '$[11]')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.bloqueado_hasta = cast(d.plazo AS datetime(6)) + INTERVAL ? MICROSECOND, o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- fenced
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$[0]', token char(36) PATH '$[1]',
-	plazo char(26) PATH '$[2]', estado_ varchar(10) PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
-	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) PATH '$[8]',
-	codigo varchar(64) PATH '$[9]', externo varchar(255) PATH '$[10]', duda int PATH '$[11]')) AS d
-STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$[0]', token char(36) CHARACTER SET utf8mb4 PATH '$[1]',
+	plazo char(26) CHARACTER SET utf8mb4 PATH '$[2]', estado_ varchar(10) CHARACTER SET utf8mb4 PATH '$[3]', devuelto int PATH '$[4]', cuenta int PATH '$[5]',
+	espera bigint PATH '$[6]', conserva int PATH '$[7]', categoria varchar(64) CHARACTER SET utf8mb4 PATH '$[8]',
+	codigo varchar(64) CHARACTER SET utf8mb4 PATH '$[9]', externo varchar(255) CHARACTER SET utf8mb4 PATH '$[10]', duda int PATH '$[11]')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid
 WHERE o.reclamo = d.token AND o.estado = 'procesando'
 	AND o.bloqueado_hasta IN (cast(d.plazo AS datetime(6)), cast(d.plazo AS datetime(6)) + INTERVAL ? MICROSECOND);
 
 -- lockPurge
 SELECT id, cast(terminado AS char) FROM `outbox` FORCE INDEX (`outbox_terminado_idx`)
-WHERE terminado < ? AND terminado >= coalesce(?, '1000-01-01 00:00:00') AND json_contains(?, json_quote(estado))
+WHERE terminado < ? AND terminado >= coalesce(?, '1000-01-01 00:00:00') AND locate(json_quote(estado), ?)
 ORDER BY terminado, id LIMIT ?
 FOR UPDATE SKIP LOCKED;
 
 -- purge
-DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid;
+DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid;
 
 -- clock
 SELECT cast(coalesce(cast(? AS datetime(6)), utc_timestamp(6)) AS char);
@@ -196,20 +191,20 @@ SELECT estado, count(*) FROM (SELECT estado FROM `outbox` WHERE estado NOT IN ('
 GROUP BY estado ORDER BY count(*) DESC, estado;
 
 -- requeue, lock
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('fallido', 'descartado')
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('fallido', 'descartado')
 FOR UPDATE;
 
 -- requeue
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.estado = 'pendiente', o.intentos = 0, o.programado_para = coalesce(cast(? AS datetime(6)), utc_timestamp(6)), o.proximo_intento_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6)),
 	o.bloqueado_hasta = NULL, o.reclamo = NULL, o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 
 -- cancel, lock
-SELECT o.id FROM JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('pendiente')
+SELECT o.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$')) AS j) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid WHERE o.estado IN ('pendiente')
 FOR UPDATE;
 
 -- cancel
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid char(36) PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (uid varchar(255) CHARACTER SET utf8mb4 PATH '$')) AS d STRAIGHT_JOIN `outbox` AS o FORCE INDEX (PRIMARY) ON o.id = d.uid SET
 	o.estado = 'descartado', o.ultimo_error_categoria = 'rechazado', o.ultimo_error_codigo = 'cancelado',
 	o.bloqueado_hasta = NULL, o.reclamo = NULL, o.actualizado_en = coalesce(cast(? AS datetime(6)), utc_timestamp(6));
 

@@ -131,7 +131,7 @@ SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigin
 JOIN "outbox" AS o ON o.id = d.id
 WHERE o.reclamo = d.reclamo AND o.estado = d.estado AND o.intentos = d.intentos AND o.bloqueado_hasta IS NULL
 	AND (d.espera < 0 OR o.proximo_intento_en = o.actualizado_en + d.espera * interval '1 microsecond')
-	AND (NOT d.conserva OR coalesce(o.turno <= o.actualizado_en, false)) -- given back, not put off
+	AND (NOT d.conserva OR coalesce(o.proximo_intento_en <= o.actualizado_en, true)) -- given back, not put off
 	AND (d.conserva OR (coalesce(o.ultimo_error_categoria, '') = d.categoria AND coalesce(o.ultimo_error_codigo, '') = d.codigo))
 	AND (d.estado <> 'enviado' OR coalesce(o.id_externo, '') = d.externo);
 

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/recado-dev/recado/state"
@@ -456,14 +455,14 @@ func claimInvalid(k *kit) {
 
 func claimCancelled(k *kit) {
 	m := k.put()
-	ctx := cancelled(k.T)
+	ctx := cancelled(k)
 	if _, err := k.Store.Claim(ctx, store.ClaimParams{Channel: channel, Limit: 1, Lease: lease}); err == nil {
 		k.Error("a claim under an ended context gave no error")
 	}
 	k.stored(m)
 }
 
-func cancelled(t *testing.T) context.Context {
+func cancelled(t reporter) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx

@@ -293,7 +293,7 @@ func toBeRepeated(err error) bool {
 	if e := (interface{ SQLState() string })(nil); code == "" && errors.As(err, &e) { // of the commit
 		code = e.SQLState()
 	}
-	return slices.Contains([]string{"40001", "40P01", "1205", "1213"}, code)
+	return slices.Contains([]string{"40001", "40P01", "1020", "1205", "1213"}, code)
 }
 
 func enqueueTwenty(k *kit) {
@@ -438,14 +438,14 @@ func enqueueTxDone(k *kit) {
 func enqueueCancelled(k *kit) {
 	enqueuer, m := ability[store.Enqueuer](k), k.message()
 	tx := k.begin()
-	if res, err := enqueuer.Enqueue(cancelled(k.T), tx, m); err == nil {
+	if res, err := enqueuer.Enqueue(cancelled(k), tx, m); err == nil {
 		k.Errorf("enqueueing under an ended context gave %+v", res)
 	}
 	_ = tx.Rollback() // the engine decides whether it is still usable
 	if res := k.enqueue(m); !res.Inserted {
 		k.Error("what was enqueued under an ended context is there")
 	}
-	if tx, err := enqueuer.Begin(cancelled(k.T)); err == nil {
+	if tx, err := enqueuer.Begin(cancelled(k)); err == nil {
 		k.Errorf("beginning under an ended context gave a %T", tx)
 	}
 }

@@ -128,7 +128,7 @@ func purgeInvalid(k *kit) {
 
 func purgeCancelled(k *kit) {
 	m := k.put(closed(k.now.Add(-time.Hour)))
-	if n, err := k.Store.Purge(cancelled(k.T), store.PurgeParams{Before: k.now}); err == nil || n != 0 {
+	if n, err := k.Store.Purge(cancelled(k), store.PurgeParams{Before: k.now}); err == nil || n != 0 {
 		k.Errorf("a purge under an ended context: %d rows, %v", n, err)
 	}
 	k.stored(m)

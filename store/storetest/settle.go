@@ -372,6 +372,15 @@ func settleClockBack(k *kit) {
 		k.remove(m)
 		k.tick(time.Hour)
 	}
+	// A repeat is known all the same, where it can be: a row that was never put off was not put off by this claim either.
+	for _, s := range settlements(t0) {
+		m := k.take(func(m *store.Message) { m.NextAttemptAt = time.Time{} })
+		k.tick(-time.Hour)
+		k.applied(with(m, s.transition))
+		k.applied(with(m, s.transition))
+		k.remove(m)
+		k.tick(time.Hour)
+	}
 	// A fast worker takes the row early, the slow one comes too late.
 	slow := k.take()
 	k.tick(2 * lease)
@@ -501,7 +510,7 @@ func settleNothing(k *kit) {
 
 func settleCancelled(k *kit) {
 	m := k.take()
-	if _, err := k.Store.Settle(cancelled(k.T), []store.Settlement{with(m, send)}); err == nil {
+	if _, err := k.Store.Settle(cancelled(k), []store.Settlement{with(m, send)}); err == nil {
 		k.Error("settling under an ended context gave no error")
 	}
 	k.stored(m)

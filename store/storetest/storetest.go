@@ -7,7 +7,12 @@
 // One file holds one guarantee: what a claim takes and closes (claim.go), what a settlement writes and when it is
 // refused or recognised (settle.go), work in the settling transaction (transactional.go), enqueueing (enqueue.go), values
 // that engines like to change (text.go), purging, operators' acts, leases and look-ups, races (concurrency.go), and the
-// claim against state.Decide over a grid of boundaries (agreement.go).
+// claim against state.Decide over a grid of boundaries (agreement.go). Random sequences of all of it, compared step by step
+// with a small model of a store (model.go), look for what nobody thought of (random.go).
+//
+// The random sequences are pgregory.net/rapid's. One that fails is made shorter, and is printed together with the flag that
+// repeats it. The kit tries a dozen; -rapid.checks (or RAPID_CHECKS) asks for another number, and -rapid.seed for those of
+// a certain seed.
 //
 // It shows what one process can see. That a store survives a crash, or a lost reply, is for its own tests to show;
 // [Faulty] helps with the latter.
@@ -22,6 +27,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/store"
@@ -65,10 +72,15 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 		{"Lookup", lookupCases},
 		{"Concurrency", concurrencyCases},
 		{"Agreement", agreementCases},
+		{"Model", modelCases},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
-				t.Run(c.name, func(t *testing.T) { c.run(newKit(t, newFixture(t))) })
+				t.Run(c.name, func(t *testing.T) {
+					k := newKit(t, newFixture(t))
+					k.another = func() Fixture { return newFixture(t) }
+					c.run(k)
+				})
 			}
 		})
 	}
@@ -91,16 +103,24 @@ const (
 	lease        = 10 * time.Minute
 )
 
-// kit is one subtest's store, clock and rows.
-type kit struct {
-	*testing.T
-	Fixture
-	now  time.Time
-	made int
+// reporter is what the kit needs of a *testing.T; a *rapid.T has it too.
+type reporter interface {
+	rapid.TB
+	Cleanup(func())
+	Context() context.Context
 }
 
-func newKit(t *testing.T, f Fixture) *kit {
-	k := &kit{T: t, Fixture: f, now: t0}
+// kit is one subtest's store, clock and rows.
+type kit struct {
+	reporter
+	Fixture
+	another func() Fixture // a fresh one
+	now     time.Time
+	made    int
+}
+
+func newKit(t reporter, f Fixture) *kit {
+	k := &kit{reporter: t, Fixture: f, now: t0}
 	if k.SetClock != nil {
 		k.tick(0)
 	}

@@ -139,7 +139,7 @@ func txIllegal(k *kit) {
 func txCancelled(k *kit) {
 	settler := ability[store.TxSettler](k)
 	m := k.take()
-	if _, err := settler.SettleTx(cancelled(k.T), with(m, send), notRun(k)); err == nil {
+	if _, err := settler.SettleTx(cancelled(k), with(m, send), notRun(k)); err == nil {
 		k.Error("settling under an ended context gave no error")
 	}
 	// It may end while the work runs, too.

@@ -11,6 +11,7 @@ package email
 
 import (
 	"context"
+	"log/slog"
 	netmail "net/mail"
 	"strings"
 	"unicode"
@@ -39,12 +40,22 @@ type Config struct {
 	Render Renderer
 }
 
-// Content is a rendered message. The subject is one line; at least one of the bodies is not blank.
+// Content is a rendered message. The subject is one line; at least one of the bodies is not blank. Like [Mail] it prints and
+// logs as a fixed word.
 type Content struct {
 	Subject string
 	HTML    string
 	Text    string
 }
+
+// String returns a fixed word.
+func (Content) String() string { return redacted }
+
+// GoString keeps %#v from printing personal data.
+func (Content) GoString() string { return redacted }
+
+// LogValue keeps log/slog from printing personal data.
+func (Content) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // Renderer turns a message into content. It is called at every attempt, by many goroutines at once, and must give the
 // same content for the same message each time: no clock, no chance, no data that may have changed. Providers refuse a
@@ -73,13 +84,16 @@ type Transport struct {
 }
 
 // New returns a Transport. A missing field, or a From that is not one mail address, is a [state.InvalidError] that
-// names it; files that [Templates] could not use are a [TemplateError].
+// names it; files that [Templates] could not use are a [TemplateError]. An error of the sender's own Validate is passed on.
 func New(c Config) (*Transport, error) {
 	if _, err := netmail.ParseAddress(c.From); err != nil || strings.ContainsFunc(c.From, unicode.IsControl) {
 		return nil, &state.InvalidError{Field: "From", Reason: "is not a mail address"}
 	}
 	if f, ok := c.Sender.(SenderFunc); c.Sender == nil || ok && f == nil {
 		return nil, &state.InvalidError{Field: "Sender", Reason: "is not set"}
+	}
+	if err := adapter.Validate(c.Sender); err != nil {
+		return nil, err
 	}
 	switch r := c.Render.(type) {
 	case nil:

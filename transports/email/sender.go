@@ -37,6 +37,8 @@ func (Mail) LogValue() slog.Value { return slog.StringValue(redacted) }
 // Send makes one call, never a second one by itself, and returns when ctx ends at the latest. The outcome says what is
 // known: Ambiguous when the provider may have taken the mail, NotCalled when it was certainly never reached. Categories
 // and codes are machine words; no address, content, key or text of the provider goes into them.
+//
+// A Sender may have a method Validate() error, which New asks: its constructor can then stand in a literal.
 type Sender interface {
 	Send(ctx context.Context, m Mail) state.Outcome
 }

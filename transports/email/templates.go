@@ -73,6 +73,9 @@ func (e *RenderError) Error() string {
 	return "the template cannot be rendered: " + e.Part
 }
 
+// GoString keeps %#v from printing the cause.
+func (e *RenderError) GoString() string { return e.Error() }
+
 // Unwrap returns the cause.
 func (e *RenderError) Unwrap() error { return e.Err }
 

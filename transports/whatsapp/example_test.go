@@ -18,7 +18,7 @@ func ExampleNew() {
 	wa, err := whatsapp.New(whatsapp.Config{
 		// A sender that prints. Real ones live in packages of their own.
 		Sender: whatsapp.SenderFunc(func(_ context.Context, c whatsapp.Credentials, m whatsapp.TemplateMessage) state.Outcome {
-			fmt.Println(c.PhoneNumberID, "sends", m.Template, "in", m.Language, "to", m.To, m.Params)
+			fmt.Println(c.PhoneNumberID, "sends", m.Template, "in", m.Language, "to", m.To, m.Params[0].Value)
 			return state.Outcome{OK: true, ExternalID: "wamid.1"}
 		}),
 		Credentials: func(_ context.Context, tenant string) (*whatsapp.Credentials, error) {
@@ -42,7 +42,7 @@ func ExampleNew() {
 		fmt.Printf("%s: %s (%s)\n", tenant, state.Classify(o), o.Code)
 	}
 	// Output:
-	// 1065 sends turno_manana in es_AR to 5491122334455 [{ 10:00}]
+	// 1065 sends turno_manana in es_AR to 5491122334455 10:00
 	// club-1: ok ()
 	// club-2: permanente (sin_credenciales)
 }

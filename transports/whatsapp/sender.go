@@ -8,7 +8,8 @@ import (
 	"github.com/recado-dev/recado/state"
 )
 
-// Credentials are the account that a tenant's messages leave from. They print and log as a fixed word.
+// Credentials are the account that a tenant's messages leave from. They print and log as a fixed word, except in an
+// unexported field of another struct, where fmt calls no method; encoding/json shows all of them.
 type Credentials struct {
 	PhoneNumberID string // the provider's id of the sending number
 	APIKey        string
@@ -25,11 +26,23 @@ func (Credentials) GoString() string { return redacted }
 // LogValue keeps log/slog from printing the key.
 func (Credentials) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// Param is one parameter of a template's body. Positional ones have no name, and their order counts.
+// Param is one parameter of a template's body. Positional ones have no name, and their order counts. It prints and logs as
+// a fixed word.
 type Param struct {
 	Name  string
 	Value string
 }
+
+const redactedParam = "template parameter (withheld)"
+
+// String returns a fixed word.
+func (Param) String() string { return redactedParam }
+
+// GoString keeps %#v from printing personal data.
+func (Param) GoString() string { return redactedParam }
+
+// LogValue keeps log/slog from printing personal data.
+func (Param) LogValue() slog.Value { return slog.StringValue(redactedParam) }
 
 // TemplateMessage is what a Sender is handed. It prints and logs as its template and language alone: recipient,
 // parameters and key are personal data.
@@ -57,6 +70,8 @@ func (m TemplateMessage) LogValue() slog.Value { return slog.StringValue(m.Strin
 // Send makes one call, never a second one by itself, and returns when ctx ends at the latest. The outcome says what is
 // known: Ambiguous when the provider may have taken the message, NotCalled when it was certainly never reached.
 // Categories and codes are machine words; no number, parameter, credential or text of the provider goes into them.
+//
+// A Sender may have a method Validate() error, which New asks: its constructor can then stand in a literal.
 type Sender interface {
 	Send(ctx context.Context, c Credentials, m TemplateMessage) state.Outcome
 }

@@ -63,10 +63,13 @@ type Transport struct {
 }
 
 // New returns a Transport. A missing Sender or Credentials, or a Language that is not made of letters, digits and '_',
-// is a [state.InvalidError] that names the field.
+// is a [state.InvalidError] that names the field. An error of the sender's own Validate is passed on.
 func New(c Config) (*Transport, error) {
 	if f, ok := c.Sender.(SenderFunc); c.Sender == nil || ok && f == nil {
 		return nil, &state.InvalidError{Field: "Sender", Reason: "is not set"}
+	}
+	if err := adapter.Validate(c.Sender); err != nil {
+		return nil, err
 	}
 	if c.Credentials == nil {
 		return nil, &state.InvalidError{Field: "Credentials", Reason: "is not set"}

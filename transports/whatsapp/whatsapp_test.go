@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/recado-dev/recado/internal/proof"
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/transports"
 	"github.com/recado-dev/recado/transports/whatsapp"
@@ -200,6 +203,69 @@ func TestTenantsAreNotMixedUp(t *testing.T) {
 	if want := map[string]string{"lento:1": "lento", "rapido:1": "rapido"}; !reflect.DeepEqual(used, want) {
 		t.Errorf("%v", used)
 	}
+}
+
+// Many tenants at once, whose look-ups answer, fail beside another tenant's credentials, panic, or find nothing: no message
+// leaves on another account than its own tenant's, and none after a look-up that failed.
+func TestNoFallbackToAnotherAccount(t *testing.T) {
+	random := rand.New(rand.NewPCG(proof.Seed(t), 0))
+	count := proof.New(t, "credentials per tenant", "error", "panic", "none", "empty")
+	const tenants = 20
+	kinds := []string{"", "error", "panic", "none", "empty"}
+	type attempt struct{ tenant, kind string }
+	attempts := make([]attempt, proof.Size(2_000, 50_000))
+	for i := range attempts {
+		attempts[i] = attempt{fmt.Sprint("club-", random.IntN(tenants)), kinds[random.IntN(len(kinds))]}
+	}
+	of := func(tenant string) whatsapp.Credentials {
+		return whatsapp.Credentials{PhoneNumberID: "numero de " + tenant, APIKey: "clave de " + tenant}
+	}
+	type kindOf struct{}
+	tr := newTransport(t, whatsapp.Config{
+		Credentials: func(ctx context.Context, tenant string) (*whatsapp.Credentials, error) {
+			another := of("otro")
+			kind := ctx.Value(kindOf{}).(string)
+			if kind != "" {
+				count.Fault(kind)
+			}
+			switch kind {
+			case "error":
+				return &another, errors.New("no database")
+			case "panic":
+				panic(another)
+			case "none":
+				return nil, nil
+			case "empty":
+				return &whatsapp.Credentials{}, nil
+			}
+			own := of(tenant)
+			return &own, nil
+		},
+		Sender: whatsapp.SenderFunc(func(ctx context.Context, c whatsapp.Credentials, m whatsapp.TemplateMessage) state.Outcome {
+			if kind := ctx.Value(kindOf{}).(string); kind != "" || c != of(m.IdempotencyKey) {
+				count.Violation(t, "after %q, a message of %s left on another account", kind, m.IdempotencyKey)
+			}
+			return state.Outcome{OK: true}
+		}),
+	})
+	want := map[string]state.Outcome{
+		"":      {OK: true},
+		"error": {Category: "red", Code: "credenciales_excepcion"}, "panic": {Category: "red", Code: "credenciales_excepcion"},
+		"none": {Category: "credenciales", Code: "sin_credenciales"}, "empty": {Category: "credenciales", Code: "sin_credenciales"},
+	}
+	var all sync.WaitGroup
+	for share := range slices.Chunk(attempts, len(attempts)/8) {
+		all.Go(func() {
+			for _, a := range share {
+				ctx := context.WithValue(t.Context(), kindOf{}, a.kind)
+				if got := tr.Send(ctx, transports.Message{TenantID: a.tenant, IdempotencyKey: a.tenant}); got != want[a.kind] {
+					count.Violation(t, "%q: %v", a.kind, got)
+				}
+				count.Checked(1)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestParamsFromData(t *testing.T) {

@@ -1,19 +1,17 @@
 package smtp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/textproto"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/recado-dev/recado/state"
+	"github.com/recado-dev/recado/transports/internal/adapter"
 )
 
 // phase is how far a conversation got. The order counts: before sender the server has seen nothing of the mail.
@@ -30,13 +28,9 @@ const (
 	dot     // the final dot may have gone out
 )
 
-// The codes of what is not a reply, beside state.CodeTimeout.
+// The codes of what is not a reply, beside those of [adapter.LossCode].
 const (
-	codeDNS     = "dns"
-	codeRefused = "conexion_rechazada"
-	codeConnect = "conexion"
-	codeTLS     = "tls"
-	codeCut     = "conexion_cortada"
+	codeCut     = adapter.CodeCut
 	codeGarbage = "respuesta_invalida"
 	codeNoTLS   = "tls_no_ofrecido"
 	codeNoAuth  = "auth_no_ofrecida"
@@ -67,27 +61,17 @@ func (p phase) lost(code string) state.Outcome {
 }
 
 func (p phase) lossCode(err error) string {
-	var (
-		dns    *net.DNSError
-		netErr net.Error
-	)
+	var netErr net.Error
+	otherwise := codeGarbage
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return state.CodeTimeout
-	case errors.As(err, &dns):
-		return codeDNS
-	case errors.As(err, &netErr) && netErr.Timeout(): // the kernel's own, when nobody answers
-		return state.CodeTimeout
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return codeRefused
 	case p == dialling:
-		return codeConnect
+		otherwise = adapter.CodeConnect
 	case p == securing:
-		return codeTLS
+		otherwise = adapter.CodeTLS
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &netErr):
-		return codeCut
+		otherwise = codeCut
 	}
-	return codeGarbage
+	return adapter.LossCode(err, otherwise)
 }
 
 // refusal is the table of replies. Enhanced codes are more exact than the three digits, so they are looked at first.

@@ -43,7 +43,8 @@ const (
 // DefaultConnectTimeout bounds setting up a connection where Config does not.
 const DefaultConnectTimeout = 10 * time.Second
 
-// Config says which server takes the mails. It prints and logs without user name and password.
+// Config says which server takes the mails. It prints and logs without user name and password, except in an unexported
+// field of another struct, where fmt calls no method; encoding/json shows them.
 type Config struct {
 	Host string // name or IP address; also what the server's certificate must be for. Required
 	Port int    // 1 to 65535; 0: 587, or 465 with ImplicitTLS
@@ -131,13 +132,13 @@ func word(s string) bool {
 }
 
 // String returns host, port and nothing secret.
-func (s *Sender) String() string { return s.config.String() }
+func (s Sender) String() string { return s.config.String() }
 
 // GoString keeps %#v from printing the password.
-func (s *Sender) GoString() string { return s.config.String() }
+func (s Sender) GoString() string { return s.config.String() }
 
 // LogValue keeps log/slog from printing the password.
-func (s *Sender) LogValue() slog.Value { return s.config.LogValue() }
+func (s Sender) LogValue() slog.Value { return s.config.LogValue() }
 
 // Send makes one attempt, which ends with ctx at the latest. OK means that the server took the mail; ExternalID is its
 // queue id where the reply shows one in a known form. What happens to the connection afterwards changes nothing.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/recado-dev/recado/state"
 	"github.com/recado-dev/recado/transports/email"
+	"github.com/recado-dev/recado/transports/internal/adapter"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -292,12 +294,12 @@ func TestNobodyThere(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
 	s := newSender(t, Config{Port: port, Security: InsecurePlaintext})
-	check(t, send(t, t.Context(), s, testMail), uncalled(codeRefused))
+	check(t, send(t, t.Context(), s, testMail), uncalled(adapter.CodeRefused))
 
 	for code, err := range map[string]error{
-		codeDNS:           &net.OpError{Op: "dial", Err: &net.DNSError{Name: canaryTo, IsNotFound: true}},
-		codeConnect:       &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH},
-		state.CodeTimeout: &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT},
+		adapter.CodeDNS:     &net.OpError{Op: "dial", Err: &net.DNSError{Name: canaryTo, IsNotFound: true}},
+		adapter.CodeConnect: &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH},
+		state.CodeTimeout:   &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT},
 	} {
 		s.dial = func(context.Context, string, string) (net.Conn, error) { return nil, err }
 		check(t, send(t, t.Context(), s, testMail), uncalled(code))
@@ -305,7 +307,7 @@ func TestNobodyThere(t *testing.T) {
 	s.dial = func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}
 	}
-	check(t, send(t, t.Context(), s, testMail), uncalled(codeDNS))
+	check(t, send(t, t.Context(), s, testMail), uncalled(adapter.CodeDNS))
 }
 
 func TestSecurity(t *testing.T) {
@@ -322,10 +324,10 @@ func TestSecurity(t *testing.T) {
 		want  state.Outcome
 	}{
 		{"trusted", &relay{tls: good}, roots, state.Outcome{OK: true}},
-		{"untrusted", &relay{tls: good}, x509.NewCertPool(), uncalled(codeTLS)},
-		{"expired", &relay{tls: expired}, expiredRoots, uncalled(codeTLS)},
-		{"another host", &relay{tls: stranger}, strangerRoots, uncalled(codeTLS)},
-		{"too old", &relay{tls: old}, roots, uncalled(codeTLS)},
+		{"untrusted", &relay{tls: good}, x509.NewCertPool(), uncalled(adapter.CodeTLS)},
+		{"expired", &relay{tls: expired}, expiredRoots, uncalled(adapter.CodeTLS)},
+		{"another host", &relay{tls: stranger}, strangerRoots, uncalled(adapter.CodeTLS)},
+		{"too old", &relay{tls: old}, roots, uncalled(adapter.CodeTLS)},
 	}
 	for _, tt := range tests {
 		for security, name := range map[Security]string{StartTLS: "STARTTLS", ImplicitTLS: "implicit"} {
@@ -348,8 +350,8 @@ func TestSecurity(t *testing.T) {
 		{"not offered", script{}, account(state.CategoryCredentials, codeNoTLS)},
 		{"454", script{"STARTTLS": "454 4.7.0 not now"}, uncalled("smtp_454_4.7.0")},
 		{"501", script{"STARTTLS": "501 no"}, account(state.CategoryCredentials, "smtp_501")},
-		{"cut", script{"STARTTLS": drop}, uncalled(codeTLS)},
-		{"no TLS behind it", script{"STARTTLS": "220 go\r\n250-mx.example"}, uncalled(codeTLS)},
+		{"cut", script{"STARTTLS": drop}, uncalled(adapter.CodeTLS)},
+		{"no TLS behind it", script{"STARTTLS": "220 go\r\n250-mx.example"}, uncalled(adapter.CodeTLS)},
 	}
 	for _, tt := range scripts {
 		t.Run("STARTTLS "+tt.name, func(t *testing.T) {
@@ -359,6 +361,68 @@ func TestSecurity(t *testing.T) {
 			port, _ := tt.script.start(t)
 			s := newSender(t, Config{Port: port, Username: canaryUser, Password: canaryPassword})
 			check(t, send(t, t.Context(), s, testMail), tt.want)
+		})
+	}
+}
+
+// heard is what goes over a connection as somebody on the way sees it.
+type heard struct {
+	net.Conn
+	bytes *bytes.Buffer
+}
+
+func (h heard) Write(p []byte) (int, error) {
+	h.bytes.Write(p)
+	return h.Conn.Write(p)
+}
+
+// Whoever listens on the way hears nothing of the mail and the account: not when all goes well, and not when somebody takes
+// the offer of TLS out of the server's answer, adds an offer to authenticate, or refuses or breaks the handshake.
+func TestNothingIsSentInTheClear(t *testing.T) {
+	certificate, roots := certify(t, nil)
+	const offer = "250-mx.example\r\n250-AUTH PLAIN LOGIN\r\n250 "
+	secure := func(t *testing.T) int {
+		return (&relay{tls: certificate, mechanisms: []string{"PLAIN"}}).start(t)
+	}
+	scripted := func(s script) func(*testing.T) int {
+		return func(t *testing.T) int {
+			port, _ := s.start(t)
+			return port
+		}
+	}
+	for name, tt := range map[string]struct {
+		start func(*testing.T) int
+		sent  bool
+	}{
+		"all is well":               {secure, true},
+		"the offer is taken out":    {scripted(script{"EHLO": offer + "8BITMIME"}), false},
+		"STARTTLS is refused":       {scripted(script{"EHLO": offer + "STARTTLS", "STARTTLS": "454 4.7.0 not now"}), false},
+		"STARTTLS is cut":           {scripted(script{"EHLO": offer + "STARTTLS", "STARTTLS": drop}), false},
+		"there is no TLS behind it": {scripted(script{"EHLO": offer + "STARTTLS", "STARTTLS": "220 go\r\n" + offer + "8BITMIME"}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender(t, Config{Port: tt.start(t), RootCAs: roots, Username: canaryUser, Password: canaryPassword})
+			dial, all := s.dial, new(bytes.Buffer)
+			s.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return heard{conn, all}, err
+			}
+			if o := send(t, t.Context(), s, testMail); o.OK != tt.sent {
+				t.Errorf("%v", o)
+			}
+			clear := all.String()
+			secrets := []string{
+				"MAIL", "AUTH", "canario", base64.StdEncoding.EncodeToString([]byte("\x00" + canaryUser + "\x00" + canaryPassword)),
+				base64.StdEncoding.EncodeToString([]byte(canaryUser)), base64.StdEncoding.EncodeToString([]byte(canaryPassword)),
+			}
+			for _, secret := range secrets {
+				if strings.Contains(clear, secret) {
+					t.Errorf("%q was to be heard", secret)
+				}
+			}
+			if !strings.Contains(clear, "EHLO ") {
+				t.Error("nothing was heard at all")
+			}
 		})
 	}
 }

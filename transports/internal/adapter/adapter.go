@@ -71,6 +71,14 @@ func Render[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 	return value, state.Outcome{}, true
 }
 
+// Validate asks a sender whose constructor returns no error what is wrong with its options.
+func Validate(sender any) error {
+	if s, ok := sender.(interface{ Validate() error }); ok {
+		return s.Validate()
+	}
+	return nil
+}
+
 // Named gives a failure without a code its category as the code, so that panels always have a word to show.
 func Named(o state.Outcome) state.Outcome {
 	if !o.OK && o.Code == "" {

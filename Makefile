@@ -5,8 +5,12 @@ MODULES := examples/handles examples/customstore internal/mysql8
 # What a store of the examples goes without, so that storetest leaves out the cases that need it.
 ABSENT := store.ChannelLister,store.Operator,store.Renewer
 
+# Packages that take minutes and mostly wait. They begin first, so that the others run beside them.
+LONG := ./sqlstore ./internal/integration
+
 # One stream of results for all modules, which fails when any of its go commands does.
-gotest = failed=; for module in . $(MODULES); do go -C $$module test -json $(1) ./... || failed=1; done; [ -z "$$failed" ]
+gotest = failed=; go test -json $(1) $(LONG) ./... || failed=1; \
+	for module in $(MODULES); do go -C $$module test -json $(1) ./... || failed=1; done; [ -z "$$failed" ]
 
 # For how long make fuzz tries each target.
 FUZZTIME := 30s

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,41 @@ func TestARowThatIsHeld(t *testing.T) {
 			}
 			if v, err := box.Settle(t.Context(), group); err != nil || slices.Contains(v, store.Lost) {
 				t.Errorf("once the row is let go: %v, %v", v, err)
+			}
+		})
+	}
+}
+
+// A claim locks its rows and not the gaps between them, whatever the database's default isolation is: nobody who enqueues
+// waits for it.
+func TestAClaimHoldsUpNoEnqueue(t *testing.T) {
+	for _, e := range slices.Concat(engines, variants) {
+		if e.dialect == SQLite {
+			continue // which locks the whole database
+		}
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			box := newBox(t, e, e.open(t), Config{})
+			enqueue(t, box, "a")
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := box.inTx(ctx, "claim", func(claiming *sql.Tx) error {
+				rows, err := e.dialect.claim(ctx, claiming, box.sql, box.now(), claimParams(), store.NewToken())
+				if err != nil || len(rows) != 1 {
+					t.Errorf("claimed %v", rows)
+					return err
+				}
+				tx, err := box.Begin(ctx)
+				if err != nil {
+					return err
+				}
+				defer tx.Rollback()
+				if _, err := box.Enqueue(ctx, tx, message("b")); err != nil {
+					t.Errorf("an enqueue waits for the claim: %v", err)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
 			}
 		})
 	}

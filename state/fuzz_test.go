@@ -26,6 +26,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add(false, "red", "dns", "inalcanzable:dns", int64(-1), 2, 1, 5, int64(math.MaxInt64), int64(0))
 	f.Add(false, "conflicto_idempotencia", "http_409", "", int64(math.MaxInt64), 8, 4, 5, minute, int64(math.MaxInt64))
 	f.Add(false, "rechazado", "550 5.1.1 <ana@club.example>: no such user", "", int64(math.MinInt64), 7, 5, 5, minute, minute)
+	f.Add(false, "limite", "no such user", "", int64(math.MaxInt64), 0, 1, 5, minute, 6*60*minute)
 	f.Add(false, "+5491155550000", "\xff\x00", "\r\n", int64(1), 15, math.MaxInt, math.MinInt, int64(math.MinInt64), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, ok bool, category, code, lastCode string, retryAfter int64, flags, attempts, limit int, age, maxRetryAfter int64) {
 		o := state.Outcome{

@@ -198,7 +198,7 @@ func TestPrintingIsDecidedForEveryType(t *testing.T) {
 	}
 	found := map[string]bool{}
 	for _, s := range moduleSources(t) {
-		if s.isTest() || s.within("examples", "internal", "store/storetest", "sqlstore/internal", "sqlstore/sqlstoretest", "transports/internal") {
+		if s.isTest() || s.within("examples", "internal", "store/storetest", "sqlstore/internal", "sqlstore/sqlstoretest", "transports/internal", "transports/transporttest") {
 			continue
 		}
 		for _, decl := range s.file.Decls {

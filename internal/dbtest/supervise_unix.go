@@ -36,16 +36,19 @@ type supervisor struct {
 }
 
 // whole is the shell's program. The signals of a terminal go to the whole process group; the shell has to outlive them to
-// clean up. A server that is started again finds the log of the last start gone.
+// clean up. A server that is started again finds the log of the last start gone. The id of one that ended is forgotten: it
+// may be another process's by then.
 func (s script) whole() string {
 	return `
 trap '' HUP INT QUIT TERM PIPE
+server=
+end() { [ -z "$server" ] || { kill -$1 $server; wait $server; server=; }; }
 start() {
 	: >log
 	` + s.serve + ` >>log 2>&1 &
-	tries=1200
-	until grep -q '` + s.ready + `' log || [ $((tries -= 1)) = 0 ] || ! kill -0 $!; do sleep 0.05; done
-	grep -q '` + s.ready + `' log || { kill -KILL $!; wait $!; false; }
+	server=$! tries=1200
+	until grep -q '` + s.ready + `' log || [ $((tries -= 1)) = 0 ] || ! kill -0 $server; do sleep 0.05; done
+	grep -q '` + s.ready + `' log || { end KILL; false; }
 } 2>/dev/null
 if { ` + s.prepare + `
 } && start "$@"
@@ -53,12 +56,12 @@ then
 	echo ready
 	while read -r order others; do
 		case $order in
-		kill) kill -KILL $! $others; wait $!; echo killed ;;
+		kill) [ -z "$others" ] || kill -KILL $others; end KILL; echo killed ;;
 		start) if start "$@"; then echo ready; else echo failed; fi ;;
 		esac
 	done
 	exec >/dev/null 2>&1
-	kill -` + s.stop + ` $!; wait $!
+	end ` + s.stop + `
 else tail -n 20 log
 fi
 cd / && rm -rf "$0"

@@ -207,10 +207,10 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 			declared[filepath.ToSlash(dir)+" "+m[1]] = true
 		}
-		// The conformance kit's cases are named in tables.
-		if strings.Contains(path, "storetest") {
+		// The conformance kits' cases are named in tables.
+		if kit := filepath.Base(filepath.Dir(path)); kit == "storetest" || kit == "transporttest" {
 			for _, m := range regexp.MustCompile(`\{"([a-z][^"]*)", (?:\w+\}|func)`).FindAllStringSubmatch(read(t, path), -1) {
-				declared["storetest "+m[1]] = true
+				declared[kit+" "+m[1]] = true
 			}
 		}
 		return nil
@@ -218,8 +218,8 @@ func TestNamedTestsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of the kit.
-	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`storetest: ([^`]+)`")
+	// Documents write `dispatch TestDrain` for a test, and `storetest: zombie` for a case of a kit.
+	named := regexp.MustCompile("`([a-z/]+) ((?:Test|Fuzz|Example)\\w+)`|`(storetest|transporttest): ([^`]+)`")
 	for _, file := range append(readmes, differences, customStore, migrate, guarantees) {
 		all := named.FindAllStringSubmatch(read(t, file), -1)
 		if len(all) == 0 {
@@ -228,7 +228,7 @@ func TestNamedTestsExist(t *testing.T) {
 		for _, m := range all {
 			name := m[1] + " " + m[2]
 			if m[3] != "" {
-				name = "storetest " + m[3]
+				name = m[3] + " " + m[4]
 			}
 			if !declared[name] {
 				t.Errorf("%s names a test that does not exist: %s", file, m[0])

@@ -369,8 +369,10 @@ func searchForSecrets(t *testing.T, db *sql.DB, box *sqlstore.Store) {
 	wrong.To = state.Pending
 	_, err = box.Settle(ctx, []store.Settlement{wrong})
 	e.refused("settlement fails", err)
-	purged := put(message(email.Channel, "purga"))
-	if _, err = box.Cancel(ctx, []string{purged}); err != nil {
+	// On MariaDB a claim that reads its channel to the end has the next entry of the index locked for a moment, and the claim of
+	// that channel passes it over until the next pass. Where the channel has a finished row, it is that one.
+	finished := []string{put(message(email.Channel, "purga")), put(message(whatsapp.Channel, "bien"))}
+	if _, err = box.Cancel(ctx, finished); err != nil {
 		t.Fatal(err)
 	}
 	_, err = box.Purge(ctx, store.PurgeParams{Before: time.Now().Add(time.Hour)})

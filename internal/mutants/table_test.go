@@ -632,13 +632,7 @@ var table = []suite{
 			promise: "claims do not wait for each other",
 			old:     "LIMIT $5\n\tFOR UPDATE SKIP LOCKED",
 			new:     "LIMIT $5\n\tFOR UPDATE",
-			run:     onPostgres + "/(Claim|SettleTx|Concurrency)",
-		},
-		{
-			promise: "no two claims take one row",
-			old:     "LIMIT $5\n\tFOR UPDATE SKIP LOCKED",
-			new:     "LIMIT $5",
-			run:     onPostgres + "/Concurrency",
+			run:     "TestARowThatIsHeld/postgres/pq",
 		},
 		{
 			promise: "an attempt is charged before the call",
@@ -755,7 +749,7 @@ var table = []suite{
 			promise: "claims do not wait for each other",
 			old:     "ORDER BY turno, id LIMIT ?5\nFOR UPDATE SKIP LOCKED",
 			new:     "ORDER BY turno, id LIMIT ?5\nFOR UPDATE",
-			run:     onMariaDB + "/(SettleTx|Concurrency)",
+			run:     "TestARowThatIsHeld/mariadb",
 		},
 		{
 			promise: "no two claims take one row",
@@ -785,7 +779,7 @@ var table = []suite{
 			promise: "a locked row is no lost one",
 			old:     `return nil, errHeld`,
 			new:     `_ = errHeld`,
-			run:     onMariaDB,
+			run:     "TestARowThatIsHeld/mariadb",
 		},
 		{
 			promise: "an error of an insert is not passed over",
@@ -797,13 +791,13 @@ var table = []suite{
 			promise: "times are in UTC whatever the session's zone is",
 			old:     `"coalesce(cast(?1 AS datetime(6)), utc_timestamp(6))"`,
 			new:     `"coalesce(cast(?1 AS datetime(6)), now(6))"`,
-			run:     "TestRunningClock",
+			run:     "TestSettingsOfMySQL/time",
 		},
 		{
 			promise: "our transactions need not what the database's default is",
 			old:     `return &sql.TxOptions{Isolation: sql.LevelReadCommitted}`,
 			new:     `return nil`,
-			run:     onMariaDB + "/Concurrency",
+			run:     "TestAClaimHoldsUpNoEnqueue/mariadb",
 		},
 		{
 			promise: "live rows are not purged",

@@ -20,8 +20,8 @@ func grid(k *kit, states []state.State) []store.Message {
 	none, before, equal, after := time.Time{}, at(-time.Microsecond), at(0), at(time.Microsecond)
 	var rows []store.Message
 	for _, s := range states {
-		for _, attempts := range []int{0, maxAttempts - 1, maxAttempts, maxAttempts + 1} {
-			for _, scheduled := range []time.Time{at(-time.Hour), before, equal, after} {
+		for _, attempts := range []int{maxAttempts - 1, maxAttempts, maxAttempts + 1} {
+			for _, scheduled := range []time.Time{before, equal, after} {
 				for _, next := range []time.Time{none, before, equal, after} {
 					for _, leased := range []time.Time{none, before, equal, after} {
 						for _, expires := range []time.Time{none, equal, after} {

@@ -70,7 +70,7 @@ func (k *kit) oneEach(verdicts [][2]store.Verdict) {
 	}
 }
 
-const duels = 100
+const duels = 40
 
 // claimedRows puts and claims n rows.
 func (k *kit) claimedRows(n int) []store.Message {
@@ -97,7 +97,7 @@ func (k *kit) settling(t state.Transition) func(store.Message) (store.Verdict, e
 }
 
 func raceClaims(k *kit) {
-	const claimers, rows = 8, 500
+	const claimers, rows = 8, 250
 	for range rows {
 		k.put()
 	}
@@ -278,7 +278,7 @@ func raceCancel(k *kit) {
 }
 
 func raceLargeGroup(k *kit) {
-	const rows = 2500 // more than a store may want to put into one statement
+	const rows = 1200 // more than a store may want to put into one statement
 	var messages []store.NewMessage
 	for range rows {
 		messages = append(messages, k.message())

@@ -19,6 +19,7 @@ import (
 func FuzzSend(f *testing.F) {
 	f.Add("ana@casa.example", "Hola", "<p>a</p>", "a", "club:k")
 	f.Add("ana@casa.example\r\nBcc: b@casa.example", "Hola\r\nBcc: b@casa.example", "", "", "k\n")
+	f.Add("ana\u0085@casa.example", "Hola", "a", "", "club:k")
 	f.Add("Ana <ana@casa.example>", "\u2028", "\xff", " ", "")
 	f.Add("a@casa.example, b@casa.example", "a\x00", "a", "a", "ñ")
 	f.Add("\"a\\\r\n b\"@casa.example", "=?utf-8?q?=0D=0ABcc:_b?=", "a", "", "k")

@@ -128,7 +128,7 @@ var replyCode = regexp.MustCompile(`^(smtp_\d{3}(_[245]\.\d{1,3}\.\d{1,3})?|resp
 func FuzzReply(f *testing.F) {
 	f.Add(uint8(recipient), 550, "5.1.1 <ana@casa.example>: no such user")
 	f.Add(uint8(dot), 250, "2.0.0 Ok: queued as 4WxYz01aBc")
-	f.Add(uint8(dot), 250, "OK id=ana@casa.example")
+	f.Add(uint8(dot), 250, "OK id=ana7@casa.example")
 	f.Add(uint8(authenticating), 535, "5.7.8 bad password: secreto1")
 	f.Add(uint8(greeting), -1, "5.999999.1\x00\xff")
 	f.Add(uint8(200), 1<<40, "4.7.28")

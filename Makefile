@@ -16,7 +16,7 @@ gotest = failed=; go test -json $(1) $(LONG) ./... || failed=1; \
 FUZZTIME := 30s
 
 # Packages of random and destructive tests, small in make test and large in make proof.
-PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/mutants
+PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/faultdriver ./internal/mutants
 
 .PHONY: help test test-quick proof mutants fuzz lint prepare
 

@@ -21,7 +21,6 @@ type conn struct {
 	tx        *tx // nil: none is open
 	rows      map[driver.Rows]bool
 	stmts     map[driver.Stmt]bool
-	later     Fault // of the next statement
 	gone      bool
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	. "github.com/recado-dev/recado/internal/faultdriver"
 )
@@ -20,7 +21,6 @@ type stub struct {
 	bare  bool
 	log   []string
 	stale bool // its connections are not valid any more
-	skips bool // it takes arguments only in prepared statements
 }
 
 func (s *stub) did(format string, args ...any) { s.log = append(s.log, fmt.Sprintf(format, args...)) }
@@ -58,14 +58,7 @@ func (c stubConn) PrepareContext(_ context.Context, text string) (driver.Stmt, e
 	return richStmt{st}, nil
 }
 
-func (c stubConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
-	if c.s.skips && len(args) > 0 {
-		return nil, driver.ErrSkip
-	}
-	return c.execute(ctx, text, args)
-}
-
-func (c stubConn) execute(_ context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+func (c stubConn) ExecContext(_ context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	c.s.did("exec %s%s", text, values(args))
 	return driver.RowsAffected(1), nil
 }
@@ -113,7 +106,7 @@ func (st stubStmt) Close() error {
 }
 
 func (st stubStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return st.c.execute(ctx, st.text, args)
+	return st.c.ExecContext(ctx, st.text, args)
 }
 
 func (st stubStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
@@ -387,33 +380,23 @@ func TestReplyLostOutsideATransaction(t *testing.T) {
 	}
 }
 
-// A driver that wants a statement with arguments prepared executes it only then: so it is its reply that is lost.
-func TestReplyLostOfAPreparedStatement(t *testing.T) {
-	s := &stub{skips: true} // its statements make texts of all
-	db, _ := pool(t, s, at(2, Fault{Err: errRefused, After: true}))
-	if _, err := db.ExecContext(t.Context(), "a", 7); !errors.Is(err, errRefused) {
-		t.Error(err)
-	}
-	if got := strings.Join(s.log, ", "); got != "open dsn, prepare a, exec a string:7, close statement" {
-		t.Errorf("the driver saw %s", got)
-	}
-}
-
 func TestStall(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		for _, after := range []bool{false, true} {
-			ctx, cancel := context.WithCancel(t.Context())
-			db, _ := pool(t, &stub{}, func(op Op) Fault {
-				if op.N != n {
-					return Fault{}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				db, _ := pool(t, &stub{}, func(op Op) Fault {
+					if op.N != n {
+						return Fault{}
+					}
+					cancel()
+					return Fault{Stall: true, Drop: true, After: after}
+				})
+				if err := transaction(ctx, db); !errors.Is(err, context.Canceled) && !errors.Is(err, sql.ErrTxDone) {
+					t.Errorf("stalled at %d: %v", n, err)
 				}
-				cancel()
-				return Fault{Stall: true, Drop: true, After: after}
+				synctest.Wait() // database/sql rolls back in its own time
 			})
-			if err := transaction(ctx, db); !errors.Is(err, context.Canceled) && !errors.Is(err, sql.ErrTxDone) {
-				t.Errorf("stalled at %d: %v", n, err)
-			}
-			cancel()
 		}
 	}
 }

@@ -183,18 +183,11 @@ func (c *Connector) keep(real modernConn) bool {
 func (c *Connector) run(ctx context.Context, op Op, on *conn, do func() error, withhold func()) error {
 	op.N = int(c.n.Add(1))
 	f := c.inject(op)
-	if on != nil && f.none() && (op.Kind == Exec || op.Kind == Query) {
-		f, on.later = on.later, Fault{}
-	}
 	if f.none() {
 		return do()
 	}
 	if f.After {
-		switch err := do(); {
-		case err == driver.ErrSkip: // nothing was executed: the statement is prepared first, and comes again
-			on.later = f
-			return err
-		case err != nil && err != io.EOF:
+		if err := do(); err != nil && err != io.EOF {
 			return err // the engine was faster
 		}
 		withhold()

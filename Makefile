@@ -17,8 +17,8 @@ FUZZTIME := 30s
 
 # Packages of random and destructive tests, small in make test and large in make proof; and the random acts of storetest, on every
 # store, of which it does so many sequences.
-PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/mutants
-MODEL := -run=TestConformance/.*/Model ./store/memstore ./sqlstore
+PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/faultdriver ./internal/mutants
+MODEL := -run='TestConformance/.*/Model|TestConformance/.*/.*/Model|TestConformance/.*/.*/.*/Model' ./store/memstore ./sqlstore
 SEQUENCES := 200
 
 .PHONY: help test test-quick proof mutants fuzz lint prepare

@@ -1,0 +1,162 @@
+package faultdriver
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"reflect"
+)
+
+type modernStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+// stmt is a prepared statement.
+type stmt struct {
+	conn *conn
+	real modernStmt
+	text string
+}
+
+var (
+	_ modernStmt               = (*stmt)(nil)
+	_ driver.NamedValueChecker = (*stmt)(nil)
+)
+
+// converter is driver.ColumnConverter. Where a statement has it, its mere presence counts.
+type converter interface {
+	ColumnConverter(i int) driver.ValueConverter
+}
+
+type convertingStmt struct {
+	*stmt
+	converter
+}
+
+func newStmt(c *conn, real driver.Stmt, text string) (driver.Stmt, error) {
+	modern, ok := real.(modernStmt)
+	if !ok {
+		return nil, errors.Join(errOld, real.Close())
+	}
+	c.connector.stmts.Add(1)
+	c.stmts[real] = true
+	s := &stmt{conn: c, real: modern, text: text}
+	if conv, ok := real.(converter); ok {
+		return convertingStmt{s, conv}, nil
+	}
+	return s, nil
+}
+
+func (s *stmt) Close() error {
+	s.conn.connector.stmts.Add(-1)
+	if s.conn.gone {
+		return nil
+	}
+	delete(s.conn.stmts, driver.Stmt(s.real))
+	return s.real.Close()
+}
+
+func (s *stmt) NumInput() int { return s.real.NumInput() }
+
+// CheckNamedValue is the statement's, else its connection's: so database/sql looks for it.
+func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
+	if checker, ok := s.real.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(v)
+	}
+	return s.conn.CheckNamedValue(v)
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.conn.exec(ctx, s.text, func() (driver.Result, error) { return s.real.ExecContext(ctx, args) })
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.conn.query(ctx, s.text, func() (driver.Rows, error) { return s.real.QueryContext(ctx, args) })
+}
+
+// Exec and Query are never called by database/sql, which has the ones with a context.
+func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, errOld }
+func (s *stmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errOld }
+
+// rows are the answer to a query.
+type rows struct {
+	conn *conn
+	real driver.Rows
+	ctx  context.Context
+}
+
+var (
+	_ driver.RowsNextResultSet              = (*rows)(nil)
+	_ driver.RowsColumnTypeScanType         = (*rows)(nil)
+	_ driver.RowsColumnTypeDatabaseTypeName = (*rows)(nil)
+	_ driver.RowsColumnTypeLength           = (*rows)(nil)
+	_ driver.RowsColumnTypeNullable         = (*rows)(nil)
+	_ driver.RowsColumnTypePrecisionScale   = (*rows)(nil)
+)
+
+func (r *rows) Columns() []string { return r.real.Columns() }
+
+func (r *rows) Next(dest []driver.Value) error {
+	return r.conn.run(r.ctx, Next, "", func() error { return r.real.Next(dest) }, nothing)
+}
+
+func (r *rows) Close() error {
+	r.conn.connector.rows.Add(-1)
+	if !r.conn.rows[r.real] {
+		return nil
+	}
+	delete(r.conn.rows, r.real)
+	return r.real.Close()
+}
+
+func (r *rows) HasNextResultSet() bool {
+	if more, ok := r.real.(driver.RowsNextResultSet); ok {
+		return more.HasNextResultSet()
+	}
+	return false
+}
+
+func (r *rows) NextResultSet() error {
+	if more, ok := r.real.(driver.RowsNextResultSet); ok {
+		return more.NextResultSet()
+	}
+	return io.EOF
+}
+
+func (r *rows) ColumnTypeScanType(i int) reflect.Type {
+	if t, ok := r.real.(driver.RowsColumnTypeScanType); ok {
+		return t.ColumnTypeScanType(i)
+	}
+	return reflect.TypeFor[any]()
+}
+
+func (r *rows) ColumnTypeDatabaseTypeName(i int) string {
+	if t, ok := r.real.(driver.RowsColumnTypeDatabaseTypeName); ok {
+		return t.ColumnTypeDatabaseTypeName(i)
+	}
+	return ""
+}
+
+func (r *rows) ColumnTypeLength(i int) (int64, bool) {
+	if t, ok := r.real.(driver.RowsColumnTypeLength); ok {
+		return t.ColumnTypeLength(i)
+	}
+	return 0, false
+}
+
+func (r *rows) ColumnTypeNullable(i int) (nullable, ok bool) {
+	if t, ok := r.real.(driver.RowsColumnTypeNullable); ok {
+		return t.ColumnTypeNullable(i)
+	}
+	return false, false
+}
+
+func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
+	if t, ok := r.real.(driver.RowsColumnTypePrecisionScale); ok {
+		return t.ColumnTypePrecisionScale(i)
+	}
+	return 0, 0, false
+}

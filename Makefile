@@ -18,7 +18,8 @@ FUZZTIME := 30s
 # Packages of random and destructive tests, small in make test and large in make proof; and the random acts of storetest, on every
 # store, of which it does so many sequences.
 PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/faultdriver ./internal/mutants
-MODEL := -run='TestConformance/.*/Model|TestConformance/.*/.*/Model|TestConformance/.*/.*/.*/Model' ./store/memstore ./sqlstore
+MODEL := -run='TestConformance/(uuid|text)/Model|TestConformance/mariadb/(uuid|text)/Model|TestConformance/[a-z]+/[a-zA-Z_]+/(uuid|text)/Model' \
+	./store/memstore ./sqlstore
 SEQUENCES := 200
 
 .PHONY: help test test-quick proof mutants fuzz lint prepare

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -51,11 +50,7 @@ func (c stubConn) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, err
 
 func (c stubConn) PrepareContext(_ context.Context, text string) (driver.Stmt, error) {
 	c.s.did("prepare %s", text)
-	st := stubStmt{c, text}
-	if c.s.bare {
-		return st, nil
-	}
-	return richStmt{st}, nil
+	return stubStmt{c, text}, nil
 }
 
 func (c stubConn) ExecContext(_ context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
@@ -65,11 +60,7 @@ func (c stubConn) ExecContext(_ context.Context, text string, args []driver.Name
 
 func (c stubConn) QueryContext(_ context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	c.s.did("query %s%s", text, values(args))
-	r := &stubRows{s: c.s, left: 2}
-	if c.s.bare {
-		return r, nil
-	}
-	return &richRows{stubRows: r, more: 1}, nil
+	return &stubRows{s: c.s, left: 2}, nil
 }
 
 func values(args []driver.NamedValue) (text string) {
@@ -135,16 +126,11 @@ func (r *stubRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-// The rich ones have all that is optional.
-type (
-	richConn struct{ stubConn }
-	richStmt struct{ stubStmt }
-	richRows struct {
-		*stubRows
-		more int
-	}
-	shout string // a type that only a rich driver takes
-)
+// richConn has all that is optional.
+type richConn struct{ stubConn }
+
+// shout is a type that only a rich driver takes.
+type shout string
 
 func (c richConn) IsValid() bool { return !c.s.stale }
 
@@ -164,24 +150,6 @@ func (c richConn) CheckNamedValue(v *driver.NamedValue) error {
 		return nil
 	}
 	return driver.ErrSkip
-}
-
-func (st richStmt) ColumnConverter(int) driver.ValueConverter { return driver.String }
-
-func (r *richRows) HasNextResultSet() bool                            { return r.more > 0 }
-func (r *richRows) ColumnTypeScanType(int) reflect.Type               { return reflect.TypeFor[int64]() }
-func (r *richRows) ColumnTypeDatabaseTypeName(int) string             { return "BIGINT" }
-func (r *richRows) ColumnTypeLength(int) (int64, bool)                { return 8, true }
-func (r *richRows) ColumnTypeNullable(int) (bool, bool)               { return true, true }
-func (r *richRows) ColumnTypePrecisionScale(int) (int64, int64, bool) { return 19, 0, true }
-
-func (r *richRows) NextResultSet() error {
-	if r.more == 0 {
-		return io.EOF
-	}
-	r.more--
-	r.left = 1
-	return nil
 }
 
 // pool opens the stub, through the faults or without them.
@@ -233,19 +201,9 @@ func use(t *testing.T, db *sql.DB) (seen []string) {
 		t.Fatal(err)
 	}
 	defer rows.Close()
-	types, err := rows.ColumnTypes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	length, hasLength := types[0].Length()
-	null, hasNull := types[0].Nullable()
-	precision, scale, decimal := types[0].DecimalSize()
-	note(types[0].ScanType(), types[0].DatabaseTypeName(), length, hasLength, null, hasNull, precision, scale, decimal)
-	for more := true; more; more = rows.NextResultSet() {
-		for rows.Next() {
-			var n int
-			note("row ", rows.Scan(&n), n)
-		}
+	for rows.Next() {
+		var n int
+		note("row ", rows.Scan(&n), n)
 	}
 	note("rows ", rows.Err())
 	return seen

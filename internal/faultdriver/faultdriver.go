@@ -3,7 +3,8 @@
 //
 // Every operation is numbered and shown to a function that says what becomes of it, so that a test can let the first
 // fail, then the second, and so on through a whole scenario. What the driver beneath can do, and what it leaves to
-// database/sql, stays as it is without this package, so that the pool behaves as in production.
+// database/sql, stays as it is without this package, so that the pool behaves as in production; only the types of columns
+// and further sets of rows, which nobody asks for here, are not passed on.
 package faultdriver
 
 import (

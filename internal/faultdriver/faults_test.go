@@ -126,7 +126,7 @@ func TestTwoOperationsFail(t *testing.T) {
 			ops := operations(t, newSite(t, e), tally)
 			kinds := e.kinds(t)
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			plans := make([]plan, proof.Size(4, 200))
+			plans := make([]plan, proof.Size(4, 100))
 			for j := range plans {
 				first := 1 + random.IntN(len(ops))
 				near := []int{4, 20, len(ops)}[random.IntN(3)]

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"io"
-	"reflect"
 )
 
 type modernStmt interface {
@@ -26,16 +24,6 @@ var (
 	_ driver.NamedValueChecker = (*stmt)(nil)
 )
 
-// converter is driver.ColumnConverter. Where a statement has it, its mere presence counts.
-type converter interface {
-	ColumnConverter(i int) driver.ValueConverter
-}
-
-type convertingStmt struct {
-	*stmt
-	converter
-}
-
 func newStmt(c *conn, real driver.Stmt, text string) (driver.Stmt, error) {
 	modern, ok := real.(modernStmt)
 	if !ok {
@@ -43,11 +31,7 @@ func newStmt(c *conn, real driver.Stmt, text string) (driver.Stmt, error) {
 	}
 	c.connector.stmts.Add(1)
 	c.stmts[real] = true
-	s := &stmt{conn: c, real: modern, text: text}
-	if conv, ok := real.(converter); ok {
-		return convertingStmt{s, conv}, nil
-	}
-	return s, nil
+	return &stmt{conn: c, real: modern, text: text}, nil
 }
 
 func (s *stmt) Close() error {
@@ -81,21 +65,12 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, errOld }
 func (s *stmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errOld }
 
-// rows are the answer to a query.
+// rows are the answer to a query: one set of rows, whose types nobody asks for.
 type rows struct {
 	conn *conn
 	real driver.Rows
 	ctx  context.Context
 }
-
-var (
-	_ driver.RowsNextResultSet              = (*rows)(nil)
-	_ driver.RowsColumnTypeScanType         = (*rows)(nil)
-	_ driver.RowsColumnTypeDatabaseTypeName = (*rows)(nil)
-	_ driver.RowsColumnTypeLength           = (*rows)(nil)
-	_ driver.RowsColumnTypeNullable         = (*rows)(nil)
-	_ driver.RowsColumnTypePrecisionScale   = (*rows)(nil)
-)
 
 func (r *rows) Columns() []string { return r.real.Columns() }
 
@@ -110,53 +85,4 @@ func (r *rows) Close() error {
 	}
 	delete(r.conn.rows, r.real)
 	return r.real.Close()
-}
-
-func (r *rows) HasNextResultSet() bool {
-	if more, ok := r.real.(driver.RowsNextResultSet); ok {
-		return more.HasNextResultSet()
-	}
-	return false
-}
-
-func (r *rows) NextResultSet() error {
-	if more, ok := r.real.(driver.RowsNextResultSet); ok {
-		return more.NextResultSet()
-	}
-	return io.EOF
-}
-
-func (r *rows) ColumnTypeScanType(i int) reflect.Type {
-	if t, ok := r.real.(driver.RowsColumnTypeScanType); ok {
-		return t.ColumnTypeScanType(i)
-	}
-	return reflect.TypeFor[any]()
-}
-
-func (r *rows) ColumnTypeDatabaseTypeName(i int) string {
-	if t, ok := r.real.(driver.RowsColumnTypeDatabaseTypeName); ok {
-		return t.ColumnTypeDatabaseTypeName(i)
-	}
-	return ""
-}
-
-func (r *rows) ColumnTypeLength(i int) (int64, bool) {
-	if t, ok := r.real.(driver.RowsColumnTypeLength); ok {
-		return t.ColumnTypeLength(i)
-	}
-	return 0, false
-}
-
-func (r *rows) ColumnTypeNullable(i int) (nullable, ok bool) {
-	if t, ok := r.real.(driver.RowsColumnTypeNullable); ok {
-		return t.ColumnTypeNullable(i)
-	}
-	return false, false
-}
-
-func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
-	if t, ok := r.real.(driver.RowsColumnTypePrecisionScale); ok {
-		return t.ColumnTypePrecisionScale(i)
-	}
-	return 0, 0, false
 }

@@ -16,11 +16,11 @@ gotest = failed=; go test -json $(1) $(LONG) ./... || failed=1; \
 FUZZTIME := 30s
 
 # Packages of random and destructive tests, small in make test and large in make proof; and the random acts of storetest, on every
-# store, of which it does so many sequences.
-PROOF := ./internal/simulation ./internal/linear ./internal/crash ./internal/faultdriver ./internal/mutants
+# store, of which it does so many sequences. The kills mostly wait, so they begin first and the others run beside them.
+PROOF := ./internal/crash ./internal/simulation ./internal/linear ./internal/faultdriver ./internal/mutants
 MODEL := -run='TestConformance/(uuid|text)/Model|TestConformance/mariadb/(uuid|text)/Model|TestConformance/[a-z]+/[a-zA-Z_]+/(uuid|text)/Model' \
 	./store/memstore ./sqlstore
-SEQUENCES := 200
+SEQUENCES := 100
 
 .PHONY: help test test-quick proof mutants fuzz lint prepare
 
@@ -41,7 +41,7 @@ test-quick: ## what needs nothing but Go; lists what it skipped and why
 proof: prepare ## the promises under thousands of schedules, kills and faults, and the mutants that tests must notice; many minutes
 	@set -o pipefail; export RECADO_PROOF=1 RECADO_TEST_STRICT=1 CGO_ENABLED=1; \
 		{ failed=; RAPID_CHECKS=$(SEQUENCES) go test -json -count=1 $(MODEL) || failed=1; \
-			go test -json -count=1 -p=1 -timeout=30m $(PROOF) || failed=1; [ -z "$$failed" ]; } | \
+			go test -json -count=1 -p=2 -timeout=30m $(PROOF) || failed=1; [ -z "$$failed" ]; } | \
 		go run ./internal/testreport -strict -seeds
 		go run ./internal/testreport -strict -seeds
 

@@ -247,8 +247,13 @@ func (s *schedule) wantReports(w *worker) {
 		// It gave up on a store that minds no deadline. Where that was in the middle of a group that is written in pieces, it does
 		// not say what it was told of the first.
 		for _, n := range [][2]*int{
-			{&got.Sent, &want.Sent}, {&got.Retried, &want.Retried}, {&got.Failed, &want.Failed}, {&got.Discarded, &want.Discarded},
-			{&got.Lost, &want.Lost}, {&got.Released, &want.Released}, {&got.Deferred, &want.Deferred},
+			{&got.Sent, &want.Sent},
+			{&got.Retried, &want.Retried},
+			{&got.Failed, &want.Failed},
+			{&got.Discarded, &want.Discarded},
+			{&got.Lost, &want.Lost},
+			{&got.Released, &want.Released},
+			{&got.Deferred, &want.Deferred},
 		} {
 			if unsaid := *n[1] - *n[0]; unsaid > 0 {
 				*n[1] -= unsaid

@@ -21,9 +21,6 @@ const (
 // codeBadRecipient is the line for a 100, a parameter that is wrong, whose details say that it is the recipient.
 const codeBadRecipient = "100:destino"
 
-// codeUnknown begins the code of what no line explains.
-const codeUnknown = httpsend.CodeUnknown
-
 // Waits where the provider names none.
 const (
 	pairWait   = time.Minute      // for one recipient
@@ -117,7 +114,7 @@ func (s *Sender) refusal(a httpsend.Answer) state.Outcome {
 		if o, ok := s.table.Find(code, a); ok {
 			return o
 		}
-		byStatus.Code = codeUnknown + code
+		byStatus.Code = httpsend.CodeUnknown + code
 	}
 	if byStatus.Category != state.CategoryRejected {
 		return byStatus
@@ -130,7 +127,7 @@ func (s *Sender) refusal(a httpsend.Answer) state.Outcome {
 		}
 	}
 	if !readable {
-		byStatus.Code = fmt.Sprintf("%shttp_%d", codeUnknown, a.Status)
+		byStatus.Code = fmt.Sprintf("%shttp_%d", httpsend.CodeUnknown, a.Status)
 	}
 	byStatus.Category, byStatus.Ambiguous = state.CategoryNetwork, a.Status >= http.StatusInternalServerError
 	return byStatus
